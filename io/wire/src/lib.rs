@@ -1,0 +1,2 @@
+//! The language: everything that has a Kafka byte layout.
+#![forbid(unsafe_code)]

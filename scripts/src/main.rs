@@ -1,0 +1,2 @@
+//! `cargo xtask`: the habits of the project.
+fn main() {}

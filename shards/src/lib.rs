@@ -1,0 +1,2 @@
+//! The mind: pure state machines that decide.
+#![forbid(unsafe_code)]

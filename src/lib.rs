@@ -1,0 +1,1 @@
+//! corelog: a Kafka broker, one pinned thread per core.
