@@ -1,2 +1,18 @@
-//! The mind: pure state machines that decide.
+//! The mind of corelog: pure state machines that decide, and never act.
+//!
+//! A [`shard::Shard`] owns partitions, groups and (shard 0) the controller, with every bit of state about them.
+//! Facts go in by [`event::Event`], wishes come out as [`effect::Effect`]; engines carry them out. There is no clock,
+//! file, socket, thread, lock or await in this crate (`clippy.toml` is the fence).
+//!
+//! Reading order: [`base`], [`event`], [`effect`], [`part`], [`log`], [`partition`], [`metadata`], [`controller`], [`shard`].
 #![forbid(unsafe_code)]
+
+pub mod base;
+pub mod controller;
+pub mod effect;
+pub mod event;
+pub mod log;
+pub mod metadata;
+pub mod part;
+pub mod partition;
+pub mod shard;
