@@ -1,1 +1,3 @@
-//! corelog: a Kafka broker, one pinned thread per core.
+//! corelog: a Kafka broker for bare-metal Linux, one pinned thread per core, io_uring for sockets and for disks.
+
+pub mod api;

@@ -1,0 +1,42 @@
+//! The one table of APIs. ApiVersions, routing and the table in ARCHITECTURE.md come from it.
+
+use super::SplitFn;
+
+/// One API that this broker serves.
+pub struct Api {
+    pub key: i16,
+    pub name: &'static str,
+    /// Versions that are answered. (What ApiVersions says of Produce's minimum differs: A-5.)
+    pub min: i16,
+    pub max: i16,
+    /// May execute beside other requests of its connection (Produce, Fetch); every other API is a barrier.
+    pub concurrent: bool,
+    pub split: SplitFn,
+}
+
+pub const PRODUCE: i16 = 0;
+pub const FETCH: i16 = 1;
+pub const API_VERSIONS: i16 = 18;
+
+macro_rules! apis {
+    ($($key:literal $name:ident $min:literal..=$max:literal $concurrent:literal $module:ident;)*) => {
+        /// In the order of their keys.
+        pub const APIS: &[Api] = &[
+            $(Api { key: $key, name: stringify!($name), min: $min, max: $max, concurrent: $concurrent, split: super::$module::split },)*
+        ];
+
+        /// The row of `key`.
+        pub fn api(key: i16) -> Option<&'static Api> {
+            let index = match key {
+                $($key => APIS.iter().position(|api| api.key == $key),)*
+                _ => None,
+            };
+            APIS.get(index?)
+        }
+    };
+}
+
+apis! {
+    0 Produce 3..=13 true produce;
+    1 Fetch 4..=18 true fetch;
+}
