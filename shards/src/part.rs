@@ -109,7 +109,8 @@ pub struct FetchPeek {
     pub isolation: Isolation,
     pub entries: Entries<FetchEntry>,
     /// If set, the shard goes on watching after its answer and sends `Reply::FetchWake` to the same `to` each time that one of the partitions
-    /// has at least `wake_bytes` more than nothing to offer, or an error. The watch ends with `Part::FetchCollect` or `Event::Cancelled` for the same `to`.
+    /// has at least `wake_bytes` more than nothing to offer, or an error. The watch ends with `Event::Cancelled` for the same `to`
+    /// (engines send it as soon as the request goes on to its next round or is answered).
     pub watch: bool,
     /// At least 1.
     pub wake_bytes: u32,

@@ -56,7 +56,8 @@ pub enum Split {
 pub enum Step {
     /// More replies (or the deadline) are to come.
     Wait,
-    /// Another round: new parts were pushed. Replies to parts of earlier rounds may still come (fetch watches).
+    /// Another round: new parts were pushed. Watches of earlier rounds are cancelled by the engine; a wake-up that was already on its way
+    /// may still come and is ignored.
     Again,
     /// The response is in the answer.
     Done,
