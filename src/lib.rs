@@ -1,3 +1,4 @@
 //! corelog: a Kafka broker for bare-metal Linux, one pinned thread per core, io_uring for sockets and for disks.
 
 pub mod api;
+pub mod engine;
