@@ -35,7 +35,7 @@ pub struct Answer<'a> {
 impl Answer<'_> {
     /// Writes one whole response frame; `body` encodes the body in the version of the request.
     pub fn write(&mut self, header: &RequestHeader, body: impl FnOnce(&mut BytesMut)) {
-        corelog_wire::frame::write_response(self.head, header.api_key, header.api_version, header.correlation_id, body);
+        header.response().put_frame(self.head, body);
     }
 }
 
@@ -136,7 +136,7 @@ pub type SplitFn = fn(cx: &Context<'_>, header: &RequestHeader, body: Bytes, par
 
 /// Splits one request frame (without its size prefix). An error or `Split::Close` closes the connection.
 pub fn split(cx: &Context<'_>, frame: Bytes, parts: &mut Parts, answer: &mut Answer<'_>) -> (Option<RequestHeader>, Split) {
-    let Ok((header, body)) = corelog_wire::frame::parse_request(frame) else {
+    let Ok((header, reader)) = RequestHeader::parse(frame) else {
         return (None, Split::Close("malformed request header"));
     };
     let Some(api) = table::api(header.api_key) else {
@@ -147,7 +147,7 @@ pub fn split(cx: &Context<'_>, frame: Bytes, parts: &mut Parts, answer: &mut Ans
     if !known {
         return (Some(header), Split::Close("unsupported version"));
     }
-    let split = match (api.split)(cx, &header, body, parts, answer) {
+    let split = match (api.split)(cx, &header, reader.rest(), parts, answer) {
         Ok(split) => split,
         Err(_) => Split::Close("malformed request body"),
     };
