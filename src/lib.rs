@@ -1,4 +1,5 @@
 //! corelog: a Kafka broker for bare-metal Linux, one pinned thread per core, io_uring for sockets and for disks.
 
 pub mod api;
+pub mod config;
 pub mod engine;
