@@ -7,6 +7,12 @@
 //! The data path does not use the structs of Produce and Fetch but the cursors and writers beside them, which allocate
 //! nothing.
 
+pub mod fetch_cursor;
+pub mod fetch_writer;
+pub mod produce_cursor;
+pub mod produce_writer;
+pub mod topic_ref;
+
 /// One line of [`APIS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiSchema {
