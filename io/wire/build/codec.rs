@@ -92,14 +92,17 @@ fn emit_default(out: &mut String, body: &Struct) {
 }
 
 fn default_code(field: &Field) -> String {
-    if field.null.is_some() {
-        assert!(
-            field.default.is_none(),
-            "{}: a nullable field is null by default",
-            field.rust_name
-        );
-        return "None".to_owned();
+    match (field.null, field.default.as_deref()) {
+        (None, _) => plain_default(field),
+        (Some(_), None) => "None".to_owned(),
+        (Some(_), Some("empty")) => format!("Some({})", plain_default(field)),
+        (Some(_), Some(other)) => {
+            panic!("{}: null or empty by default, not {other}", field.rust_name)
+        }
     }
+}
+
+fn plain_default(field: &Field) -> String {
     let given = field.default.as_deref().filter(|given| !given.is_empty());
     match &field.kind {
         Kind::Bool => given.map_or_else(|| "false".to_owned(), str::to_lowercase),
@@ -298,7 +301,7 @@ fn emit_encode_tags(out: &mut String, schema: &Schema, body: &Struct) {
 fn differs_from_default(field: &Field) -> String {
     let name = &field.rust_name;
     match (&field.kind, field.null) {
-        (_, Some(_)) => format!("self.{name}.is_some()"),
+        (_, Some(_)) if field.default.is_none() => format!("self.{name}.is_some()"),
         (Kind::Text | Kind::Bytes | Kind::Array(_), None) => format!("!self.{name}.is_empty()"),
         (Kind::Bool, None) if default_code(field) == "false" => format!("self.{name}"),
         _ => format!("self.{name} != {}", default_code(field)),

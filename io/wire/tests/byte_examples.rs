@@ -17,7 +17,8 @@ use corelog_wire::records::metadata::{
     FeatureLevelRecord, MetadataRecord, NoOpRecord, PartitionChangeRecord, TopicRecord,
 };
 use corelog_wire::records::offsets::{
-    OffsetCommitKey, OffsetCommitValue, OffsetsKey, OffsetsValue,
+    ConsumerGroupMemberMetadataValue, OffsetCommitKey, OffsetCommitValue, OffsetsKey, OffsetsValue,
+    StreamsGroupMetadataValue,
 };
 
 const ID: Uuid = Uuid::from_u128(0x1122_3344_5566_7788_8899_aabb_ccdd_eeff);
@@ -237,4 +238,48 @@ fn k8_a_heartbeat() {
         written(|out| header.put_frame(out, |out| heartbeat.encode(out, 1))),
         expected
     );
+}
+
+/// Fields that may be null but are empty by default: null is said in the tagged section. Taken from Kafka 4.3.1; reading
+/// the absence of the first as null would make a consumer of every classic member, and the other way round.
+#[test]
+fn a_tagged_field_that_is_empty_by_default_says_null() {
+    let consumer = ConsumerGroupMemberMetadataValue {
+        instance_id: Some(Text::empty()),
+        rack_id: Some(Text::empty()),
+        subscribed_topic_regex: Some(Text::empty()),
+        server_assignor: Some(Text::empty()),
+        classic_member_metadata: None,
+        ..ConsumerGroupMemberMetadataValue::default()
+    };
+    let classic = ConsumerGroupMemberMetadataValue {
+        classic_member_metadata: ConsumerGroupMemberMetadataValue::default()
+            .classic_member_metadata,
+        ..consumer.clone()
+    };
+    for (member, expected) in [
+        (
+            consumer,
+            "00 00 01 01 01 01 01 01 ff ff ff ff 01 01 00 01 00",
+        ),
+        (classic, "00 00 01 01 01 01 01 01 ff ff ff ff 01 00"),
+    ] {
+        let value = OffsetsValue::ConsumerGroupMemberMetadata(member);
+        let bytes = written(|out| value.encode(out, 0));
+        assert_eq!(bytes, hex(expected));
+        assert_eq!(OffsetsValue::decode(5, &bytes), Ok(value));
+    }
+
+    let group = |configs| {
+        OffsetsValue::StreamsGroupMetadata(StreamsGroupMetadataValue {
+            last_assignment_configs: configs,
+            ..StreamsGroupMetadataValue::default()
+        })
+    };
+    let null = hex("00 00 00 00 00 00 00 00 00 00 00 00 00 00 01 01 01 00");
+    let empty = hex("00 00 00 00 00 00 00 00 00 00 00 00 00 00 00");
+    for (value, expected) in [(group(None), null), (group(Some(Vec::new())), empty)] {
+        assert_eq!(written(|out| value.encode(out, 0)), expected);
+        assert_eq!(OffsetsValue::decode(17, &expected), Ok(value));
+    }
 }
