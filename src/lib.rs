@@ -2,4 +2,6 @@
 
 pub mod api;
 pub mod config;
+pub mod console;
 pub mod engine;
+pub mod metrics;
