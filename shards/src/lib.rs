@@ -15,5 +15,4 @@ pub mod log;
 pub mod metadata;
 pub mod part;
 pub mod partition;
-pub mod placement;
 pub mod shard;

@@ -73,6 +73,7 @@ impl Loaded {
                 loaded.read_batch(&batch)?;
             }
         }
+        loaded.replay.place_all();
         Ok(loaded)
     }
 
@@ -218,6 +219,14 @@ mod tests {
         assert!(broker.fenced && broker.in_controlled_shutdown);
         assert_eq!((broker.epoch, broker.endpoints[0].port), (11, 29192));
         assert_eq!(image.controllers[&1].endpoints[0].port, 19193);
+    }
+
+    #[test]
+    fn partitions_are_spread_evenly_after_loading() {
+        let loaded = golden();
+        let owners = loaded.image().topics().flat_map(|topic| &topic.partitions);
+        let (first, second): (Vec<_>, Vec<_>) = owners.partition(|meta| meta.owner.0 == 0);
+        assert_eq!((first.len(), second.len()), (14, 14));
     }
 
     #[test]

@@ -13,8 +13,7 @@ use corelog_wire::records::metadata::{
 
 use super::configs::{ResourceKind, change};
 use super::image::{Broker, ControllerNode, Endpoint, Image, PartitionMeta, Replicas, Topic};
-use crate::base::ids::{Text, TopicPartition, Uuid};
-use crate::placement;
+use crate::base::ids::{ShardId, Text, TopicPartition, Uuid};
 
 /// Why a record can't be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -177,7 +176,15 @@ impl Image {
 
     fn remove_topic(&mut self, id: Uuid) -> Result<(), ApplyError> {
         let name = self.names.remove(&id).ok_or(ApplyError::UnknownTopic(id))?;
-        self.topics.remove(&name);
+        let Some(topic) = self.topics.remove(&name) else {
+            return Ok(());
+        };
+        for meta in &topic.partitions {
+            if meta.replicas.contains(&self.node_id) {
+                let owned = &mut self.owned[usize::from(meta.owner.0)];
+                *owned = owned.saturating_sub(1);
+            }
+        }
         Ok(())
     }
 
@@ -203,11 +210,24 @@ impl Image {
     }
 
     fn set_partition(&mut self, record: &PartitionRecord) -> Result<(), ApplyError> {
-        let id = TopicPartition {
-            topic_id: record.topic_id,
-            partition: record.partition_id,
-        };
-        let mut meta = PartitionMeta {
+        let topic = self.topic_mut(record.topic_id)?;
+        let count = topic.partitions.len();
+        let index = usize::try_from(record.partition_id).unwrap_or(usize::MAX);
+        if index > count {
+            return Err(ApplyError::PartitionGap {
+                topic: topic.name.clone(),
+                partition: record.partition_id,
+                count,
+            });
+        }
+        // A record that says an existing partition anew does not move it.
+        let known = topic
+            .partitions
+            .get(index)
+            .map(|known| (known.owner, known.since));
+        let is_here = record.replicas.contains(&self.node_id);
+        let (owner, since) = known.unwrap_or_else(|| (self.place(is_here), self.version));
+        let meta = PartitionMeta {
             leader: record.leader,
             leader_epoch: record.leader_epoch,
             partition_epoch: record.partition_epoch,
@@ -219,26 +239,45 @@ impl Image {
             last_known_elr: replicas(record.last_known_elr.as_deref()),
             directories: record.directories.iter().copied().collect(),
             recovering: record.leader_recovery_state == 1,
-            owner: placement::place(id, self.shards),
-            since: self.version,
+            owner,
+            since,
         };
         let topic = self.topic_mut(record.topic_id)?;
-        let count = topic.partitions.len();
-        match usize::try_from(record.partition_id) {
-            Ok(index) if index < count => {
-                meta.since = topic.partitions[index].since;
-                topic.partitions[index] = meta;
-            }
-            Ok(index) if index == count => topic.partitions.push(meta),
-            _ => {
-                return Err(ApplyError::PartitionGap {
-                    topic: topic.name.clone(),
-                    partition: record.partition_id,
-                    count,
-                });
-            }
+        match topic.partitions.get_mut(index) {
+            Some(known) => *known = meta,
+            None => topic.partitions.push(meta),
         }
         Ok(())
+    }
+
+    /// Places all partitions anew, evenly, whatever was created and deleted in which order. At start only: nobody has been told of an
+    /// owner yet.
+    pub(super) fn place_all(&mut self) {
+        self.owned.fill(0);
+        let names: Vec<Text> = self
+            .sorted_topics()
+            .into_iter()
+            .map(|topic| topic.name.clone())
+            .collect();
+        for name in names {
+            let Some(mut topic) = self.topics.get(&*name).map(|topic| Topic::clone(topic)) else {
+                continue;
+            };
+            for meta in &mut topic.partitions {
+                meta.owner = self.place(meta.replicas.contains(&self.node_id));
+            }
+            self.topics.insert(name, Arc::new(topic));
+        }
+    }
+
+    /// The shard that owns the fewest partitions gets the next one. A partition that is not on this node weighs nothing.
+    fn place(&mut self, is_here: bool) -> ShardId {
+        let shards = self.owned.iter_mut().zip(0..);
+        let Some((owned, shard)) = shards.min_by_key(|(owned, _)| **owned) else {
+            return ShardId(0);
+        };
+        *owned += u32::from(is_here);
+        ShardId(shard)
     }
 
     fn change_partition(&mut self, record: &PartitionChangeRecord) -> Result<(), ApplyError> {

@@ -41,6 +41,8 @@ pub struct Image {
     pub security: Arc<Security>,
     pub(super) topics: Shelf<Text, Arc<Topic>>,
     pub(super) names: Shelf<Uuid, Text>,
+    /// Partitions that each shard of this node owns.
+    pub(super) owned: Vec<u32>,
 }
 
 /// What an image is about before the first record: this node, and what its configuration file says.
@@ -151,6 +153,7 @@ impl Image {
             security: Arc::default(),
             topics: Shelf::new(),
             names: Shelf::new(),
+            owned: vec![0; usize::from(identity.shards.max(1))],
         }
     }
 
@@ -196,13 +199,14 @@ impl Image {
             .filter(|broker| !broker.fenced && !broker.in_controlled_shutdown)
     }
 
-    /// Whether both say the same about the cluster; versions and offsets may differ.
+    /// Whether both say the same about the cluster; versions, offsets and placement may differ.
     pub fn says_the_same_as(&self, other: &Image) -> bool {
         let topics = |image: &Image| -> Vec<Topic> {
             let mut topics: Vec<Topic> = image.topics().map(|topic| Topic::clone(topic)).collect();
             topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             for partition in topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
                 partition.since = 0;
+                partition.owner = ShardId(0);
             }
             topics
         };

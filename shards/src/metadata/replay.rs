@@ -56,6 +56,11 @@ impl Replay {
         self.image.version += 1;
     }
 
+    /// Places all partitions anew. For the end of loading only, before anybody is told of an owner.
+    pub fn place_all(&mut self) {
+        self.image.place_all();
+    }
+
     /// The image with everything applied, which may be in the middle of a transaction.
     pub fn working(&self) -> &Image {
         &self.image
