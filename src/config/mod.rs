@@ -18,6 +18,7 @@ pub mod memory;
 pub mod broker;
 
 pub mod format;
+pub mod lock;
 pub mod meta;
 
 pub use broker::BrokerConfig;

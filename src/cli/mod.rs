@@ -1,0 +1,37 @@
+//! The command line.
+//!
+//! `serve` and `format` work on directories; the others are small clients that speak Kafka's protocol to any broker. Every command returns a
+//! [`Failure`] that says what, why and what to do; `main` prints it and gives the exit code.
+
+mod args;
+mod failure;
+
+mod logging;
+mod serve;
+
+mod client;
+mod cluster;
+mod topic;
+
+mod print;
+
+pub use args::Arguments;
+pub use failure::Failure;
+
+use args::Command;
+
+/// Runs one command.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let done = match arguments.command {
+        Command::Serve(serve) => serve::serve(&serve),
+        Command::Format(format) => serve::format(&format, &mut out),
+        Command::Topic(topic) => topic::run(&topic, &mut out),
+        Command::Version => print::version(&mut out),
+    };
+    match done {
+        // Whoever read our output has seen enough: `corelog topic list | head -1` is no error.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
