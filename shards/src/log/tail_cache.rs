@@ -1,0 +1,310 @@
+//! Recent batches of all logs of a shard, in memory, within one byte budget.
+//!
+//! Batches leave in the order in which they came, whatever log they belong to. A small batch is copied out of the buffer in which it
+//! was received, with its header patched, so that it does not pin that buffer; of a large one only the header is copied. Copies lie
+//! in chunks that are used again when nobody holds a piece of them any more: no allocation per batch after warm-up.
+//!
+//! A log is known here by its slot. When a slot gets another log, or its log is cut, the owner calls [`TailCache::forget`].
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+
+use super::header::HEADER;
+use super::limits::{ARENA_BYTES, COPY_BYTES_MAX};
+use crate::effect::Chunks;
+
+/// A batch as it goes to disk.
+struct Cached {
+    /// When it came, in batches of all logs.
+    seq: u64,
+    base_offset: i64,
+    last_offset: i64,
+    /// Where it begins, in bytes appended to its log since that was opened.
+    at: u64,
+    chunks: Chunks,
+}
+
+impl Cached {
+    fn len(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+}
+
+/// What is to be kept, and where it belongs.
+pub struct Fresh<'a> {
+    pub slot: u32,
+    pub base_offset: i64,
+    pub last_offset: i64,
+    /// See [`TailCache::position`].
+    pub at: u64,
+    /// The header as it shall be.
+    pub header: &'a [u8; HEADER],
+    /// The batch as it came.
+    pub batch: &'a Bytes,
+}
+
+/// What a reader may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    pub offset: i64,
+    /// Exclusive.
+    pub bound: i64,
+    pub max_bytes: u32,
+    pub at_least_one: bool,
+}
+
+/// See the module.
+pub struct TailCache {
+    budget_bytes: usize,
+    used_bytes: usize,
+    next_seq: u64,
+    logs: FxHashMap<u32, VecDeque<Cached>>,
+    /// (slot, seq) of all batches, oldest first; those of forgotten logs are skipped when their turn comes.
+    order: VecDeque<(u32, u64)>,
+    arena: BytesMut,
+    /// Handles on full chunks, oldest first.
+    retired: VecDeque<BytesMut>,
+}
+
+impl TailCache {
+    pub fn new(budget_bytes: usize) -> TailCache {
+        TailCache {
+            budget_bytes,
+            used_bytes: 0,
+            next_seq: 0,
+            logs: FxHashMap::default(),
+            order: VecDeque::new(),
+            arena: BytesMut::new(),
+            retired: VecDeque::new(),
+        }
+    }
+
+    pub fn used_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Another budget, from now on.
+    pub fn set_budget(&mut self, budget_bytes: usize) {
+        self.budget_bytes = budget_bytes;
+        self.evict();
+    }
+
+    /// Takes a batch in and gives back the pieces to write.
+    pub fn push(&mut self, fresh: &Fresh<'_>) -> Chunks {
+        let chunks = self.chunks_of(fresh);
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.used_bytes += fresh.batch.len();
+        self.order.push_back((fresh.slot, seq));
+        self.logs.entry(fresh.slot).or_default().push_back(Cached {
+            seq,
+            base_offset: fresh.base_offset,
+            last_offset: fresh.last_offset,
+            at: fresh.at,
+            chunks: chunks.clone(),
+        });
+        self.evict();
+        chunks
+    }
+
+    /// Drops all batches of a slot.
+    pub fn forget(&mut self, slot: u32) {
+        if let Some(batches) = self.logs.remove(&slot) {
+            self.used_bytes -= batches.iter().map(Cached::len).sum::<usize>();
+        }
+    }
+
+    /// The batches of the window, beginning with the one that holds its offset; `None` if that one is not here. Whole batches only;
+    /// nothing if not even the first fits and it need not.
+    pub fn read(&self, slot: u32, window: Window) -> Option<Chunks> {
+        let batches = self.logs.get(&slot)?;
+        let first = index_of(batches, window.offset)?;
+        let mut chunks = Chunks::new();
+        let mut taken = 0;
+        for batch in batches.range(first..) {
+            let len = batch.len();
+            let fits = taken + len <= window.max_bytes as usize;
+            let must = window.at_least_one && taken == 0;
+            if batch.base_offset >= window.bound || !(fits || must) {
+                break;
+            }
+            taken += len;
+            chunks.extend(batch.chunks.iter().cloned());
+        }
+        Some(chunks)
+    }
+
+    /// Where the batch that holds `offset` begins, in bytes appended to its log since that was opened.
+    pub fn position(&self, slot: u32, offset: i64) -> Option<u64> {
+        let batches = self.logs.get(&slot)?;
+        index_of(batches, offset).map(|at| batches[at].at)
+    }
+
+    fn evict(&mut self) {
+        while self.used_bytes > self.budget_bytes {
+            let Some((slot, seq)) = self.order.pop_front() else {
+                return;
+            };
+            let Some(batches) = self.logs.get_mut(&slot) else {
+                continue;
+            };
+            if batches.front().is_some_and(|batch| batch.seq == seq) {
+                let batch = batches.pop_front();
+                self.used_bytes -= batch.map_or(0, |batch| batch.len());
+            }
+        }
+    }
+
+    fn chunks_of(&mut self, fresh: &Fresh<'_>) -> Chunks {
+        let rest = fresh.batch.slice(HEADER..);
+        let mut chunks = Chunks::new();
+        if fresh.batch.len() <= COPY_BYTES_MAX {
+            chunks.push(self.copy(fresh.header, &rest));
+        } else {
+            chunks.push(self.copy(fresh.header, &[]));
+            chunks.push(rest);
+        }
+        chunks
+    }
+
+    fn copy(&mut self, header: &[u8], rest: &[u8]) -> Bytes {
+        let len = header.len() + rest.len();
+        if self.arena.capacity() < len {
+            let next = self.next_arena();
+            self.retired
+                .push_back(std::mem::replace(&mut self.arena, next));
+        }
+        self.arena.extend_from_slice(header);
+        self.arena.extend_from_slice(rest);
+        self.arena.split().freeze()
+    }
+
+    /// The oldest chunk that nobody reads any more, else a new one.
+    fn next_arena(&mut self) -> BytesMut {
+        const TRIES: usize = 4;
+        for at in 0..self.retired.len().min(TRIES) {
+            if self.retired[at].try_reclaim(ARENA_BYTES)
+                && let Some(arena) = self.retired.remove(at)
+            {
+                return arena;
+            }
+        }
+        // Those that slow readers hold for long are left to them.
+        if self.retired.len() > self.budget_bytes / ARENA_BYTES + TRIES {
+            self.retired.pop_front();
+        }
+        BytesMut::with_capacity(ARENA_BYTES)
+    }
+}
+
+fn index_of(batches: &VecDeque<Cached>, offset: i64) -> Option<usize> {
+    let at = batches.partition_point(|batch| batch.last_offset < offset);
+    let batch = batches.get(at)?;
+    // The oldest batch here may begin above the offset.
+    (at > 0 || batch.base_offset <= offset).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(cache: &mut TailCache, slot: u32, base: i64, count: i64, len: usize, at: u64) {
+        let batch = Bytes::from(vec![slot as u8; len]);
+        let chunks = cache.push(&Fresh {
+            slot,
+            base_offset: base,
+            last_offset: base + count - 1,
+            at,
+            header: &[0xee; HEADER],
+            batch: &batch,
+        });
+        let written: Vec<u8> = chunks.iter().flatten().copied().collect();
+        assert_eq!(written[..HEADER], [0xee; HEADER]);
+        assert_eq!(written[HEADER..], batch[HEADER..]);
+    }
+
+    fn window(offset: i64, bound: i64, max_bytes: u32, at_least_one: bool) -> Window {
+        Window {
+            offset,
+            bound,
+            max_bytes,
+            at_least_one,
+        }
+    }
+
+    fn read(cache: &TailCache, window: Window) -> Option<usize> {
+        let chunks = cache.read(1, window)?;
+        Some(chunks.iter().map(Bytes::len).sum())
+    }
+
+    #[test]
+    fn a_read_begins_with_the_batch_that_holds_the_offset_and_ends_before_the_bound() {
+        let mut cache = TailCache::new(1 << 20);
+        for at in 0..4 {
+            push(&mut cache, 1, at * 10, 10, 100, at as u64 * 100);
+        }
+        assert_eq!(read(&cache, window(15, 40, 1000, true)), Some(300));
+        assert_eq!(read(&cache, window(10, 30, 1000, true)), Some(200));
+        assert_eq!(read(&cache, window(0, 40, 250, true)), Some(200));
+        assert_eq!(read(&cache, window(0, 40, 50, true)), Some(100));
+        assert_eq!(read(&cache, window(0, 40, 50, false)), Some(0));
+        assert_eq!(read(&cache, window(40, 40, 50, false)), None);
+        assert_eq!(cache.position(1, 25), Some(200));
+        assert_eq!(cache.position(2, 25), None);
+    }
+
+    #[test]
+    fn the_oldest_batches_of_all_logs_leave_first() {
+        let mut cache = TailCache::new(300);
+        push(&mut cache, 1, 0, 10, 100, 0);
+        push(&mut cache, 2, 0, 10, 100, 0);
+        push(&mut cache, 1, 10, 10, 100, 100);
+        push(&mut cache, 1, 20, 10, 100, 200);
+        assert_eq!(cache.used_bytes(), 300);
+        assert_eq!(read(&cache, window(9, 30, 1000, true)), None);
+        assert_eq!(read(&cache, window(10, 30, 1000, true)), Some(200));
+        assert_eq!(cache.position(2, 0), Some(0));
+    }
+
+    #[test]
+    fn a_forgotten_slot_can_be_used_again() {
+        let mut cache = TailCache::new(300);
+        push(&mut cache, 1, 0, 10, 100, 0);
+        cache.forget(1);
+        assert_eq!(cache.used_bytes(), 0);
+        push(&mut cache, 1, 500, 10, 100, 0);
+        push(&mut cache, 1, 510, 10, 100, 100);
+        push(&mut cache, 1, 520, 10, 100, 200);
+        // The stale entry of the first batch must not take the new one with it.
+        assert_eq!(read(&cache, window(500, 530, 1000, true)), Some(300));
+        push(&mut cache, 1, 530, 10, 100, 300);
+        assert_eq!(read(&cache, window(500, 540, 1000, true)), None);
+        assert_eq!(read(&cache, window(510, 540, 1000, true)), Some(300));
+    }
+
+    #[test]
+    fn memory_of_evicted_batches_is_used_again() {
+        let mut cache = TailCache::new(ARENA_BYTES);
+        for at in 0..10_000 {
+            push(&mut cache, 1, at, 1, 1000, at as u64 * 1000);
+        }
+        assert!(cache.retired.len() <= 3, "{}", cache.retired.len());
+    }
+
+    #[test]
+    fn a_large_batch_is_not_copied() {
+        let mut cache = TailCache::new(1 << 20);
+        let batch = Bytes::from(vec![7; COPY_BYTES_MAX + 1]);
+        let chunks = cache.push(&Fresh {
+            slot: 1,
+            base_offset: 0,
+            last_offset: 0,
+            at: 0,
+            header: &[0; HEADER],
+            batch: &batch,
+        });
+        assert_eq!(chunks[1].as_ptr(), batch[HEADER..].as_ptr());
+    }
+}
