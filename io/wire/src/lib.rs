@@ -10,6 +10,8 @@
 
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod arbitrary;
+pub mod batch;
+pub mod compress;
 pub mod frame;
 pub mod messages;
 pub mod primitives;
