@@ -21,6 +21,10 @@ pub(super) enum Command {
     /// Create, list, describe, delete and alter topics.
     #[command(subcommand)]
     Topic(TopicCommand),
+    /// Send every line of stdin as a record.
+    Produce(ProduceArgs),
+    /// Print records of a topic, one a line.
+    Consume(ConsumeArgs),
     /// Print the version and what it is compatible with.
     Version,
 }
@@ -144,6 +148,105 @@ pub(super) enum TopicCommand {
     },
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ProduceArgs {
+    #[command(flatten)]
+    pub(super) broker: BrokerArgs,
+    pub(super) topic: String,
+    /// The partition of all records [default: by the hash of the key, in turns without one].
+    #[arg(short, long, value_parser = clap::value_parser!(i32).range(0..))]
+    pub(super) partition: Option<i32>,
+    /// What stands between key and value; a line without it has no key.
+    #[arg(short, long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(super) key_separator: Option<String>,
+    /// A key or value that is this text is null.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) null: Option<String>,
+    /// A header of every record, any number of times.
+    #[arg(short = 'H', long = "header", value_name = "NAME=VALUE")]
+    pub(super) headers: Vec<String>,
+    #[arg(long, value_enum, default_value_t = Acks::All)]
+    pub(super) acks: Acks,
+    #[arg(long, value_enum, default_value_t = Compression::None)]
+    pub(super) compression: Compression,
+    /// Do not say how many records there were.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+/// Who must have a record before it counts as produced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Acks {
+    #[value(name = "0")]
+    None,
+    #[value(name = "1")]
+    Leader,
+    #[value(name = "all")]
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Compression {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConsumeArgs {
+    #[command(flatten)]
+    pub(super) broker: BrokerArgs,
+    pub(super) topic: String,
+    /// Only this partition [default: all].
+    #[arg(short, long, value_parser = clap::value_parser!(i32).range(0..))]
+    pub(super) partition: Option<i32>,
+    /// beginning, end, an offset, or @MILLISECONDS since 1970.
+    #[arg(short, long, default_value = "end")]
+    pub(super) from: From,
+    /// Stop after this many records.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub(super) max: Option<u64>,
+    /// Stop at the end that the log has now.
+    #[arg(short = 'e', long)]
+    pub(super) until_end: bool,
+    /// One JSON object a line, with offset, timestamp, key and headers.
+    #[arg(short, long, conflicts_with_all = ["key_separator", "null"])]
+    pub(super) json: bool,
+    /// Print keys too, with this between key and value.
+    #[arg(short, long, value_name = "TEXT")]
+    pub(super) key_separator: Option<String>,
+    /// What is printed for null [default: nothing].
+    #[arg(long, value_name = "TEXT")]
+    pub(super) null: Option<String>,
+}
+
+/// Where to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    Beginning,
+    End,
+    Offset(i64),
+    /// Milliseconds since the Unix epoch.
+    Time(i64),
+}
+
+impl std::str::FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<From, String> {
+        let number = |text: &str| text.parse().ok().filter(|number| *number >= 0);
+        match (text, text.strip_prefix('@')) {
+            ("beginning", _) => Some(From::Beginning),
+            ("end", _) => Some(From::End),
+            (_, Some(ms)) => number(ms).map(From::Time),
+            _ => number(text).map(From::Offset),
+        }
+        .ok_or_else(|| "give beginning, end, an offset, or @MILLISECONDS since 1970".to_owned())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -153,6 +256,16 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_beginning_is_a_word_an_offset_or_a_time() {
+        assert_eq!("beginning".parse(), Ok(From::Beginning));
+        assert_eq!("7".parse(), Ok(From::Offset(7)));
+        assert_eq!("@7".parse(), Ok(From::Time(7)));
+        for text in ["", "-1", "@", "@-1", "start", "1.5"] {
+            assert!(text.parse::<From>().is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -166,6 +279,10 @@ mod tests {
             "topic describe a b",
             "topic delete a",
             "topic alter a --partitions 4 --set retention.ms=1 --unset segment.bytes",
+            "produce a --key-separator : --acks all --compression zstd -H a=b",
+            "produce a --acks 1 -p 0",
+            "consume a --from beginning --until-end --json",
+            "consume a -f @1700000000000 -n 5 -p 0 -k :",
             "version",
         ] {
             let words = std::iter::once("corelog").chain(line.split(' '));

@@ -83,6 +83,16 @@ pub enum ClientError {
     },
 }
 
+impl ClientError {
+    /// The broker's error code, if that is what went wrong.
+    pub(super) fn code(&self) -> Option<ErrorCode> {
+        match self {
+            ClientError::Refused { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
+
 /// What the broker says, else what usually helps.
 fn detail(message: Option<&String>, code: ErrorCode) -> String {
     match message {

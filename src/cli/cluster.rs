@@ -1,12 +1,17 @@
 //! Which broker leads what: the bootstrap connection, and one to each leader that is needed.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use corelog_shards::base::error_code::ErrorCode;
 use corelog_wire::messages::metadata;
 use corelog_wire::primitives::{Text, Uuid};
 
 use super::args::BrokerArgs;
 use super::client::{Client, ClientError, check};
+
+/// Between two attempts. Long enough not to be a burden, short enough not to be noticed.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A topic as Metadata describes it.
 #[derive(Debug, Clone)]
@@ -65,11 +70,57 @@ impl Cluster {
         match response.topics.into_iter().next() {
             Some(topic) => view(topic),
             // Every broker answers for every name that it is asked for.
-            None => Err(ClientError::Unreadable {
-                address: self.args.bootstrap_server.clone(),
-                call: "metadata",
-                why: format!("nothing about topic {name}"),
-            }),
+            None => Err(self.unreadable("metadata", "nothing about the topic")),
+        }
+    }
+
+    /// One topic, once its partitions have leaders: a moment after it was created they may not have.
+    pub(super) fn patient_topic(
+        &mut self,
+        name: &str,
+        auto_create: AutoCreate,
+    ) -> Result<TopicView, ClientError> {
+        let mut asked = false;
+        self.patiently(|cluster| {
+            // A topic that is being created is unknown for a moment; one that nobody creates stays so.
+            let answer = cluster.topic(name, auto_create);
+            let unknown = answer
+                .as_ref()
+                .is_err_and(|error| error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+            if unknown && auto_create == AutoCreate::Yes && !asked {
+                asked = true;
+                std::thread::sleep(RETRY_PAUSE);
+                return cluster.topic(name, auto_create);
+            }
+            answer
+        })
+    }
+
+    /// Asks again, for a while, as long as the answer is that a partition is not ready.
+    pub(super) fn patiently<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Cluster) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let deadline = Instant::now() + Duration::from_millis(self.args.timeout_ms.into());
+        loop {
+            let answer = ask(self);
+            let not_ready = matches!(
+                answer.as_ref().err().and_then(ClientError::code),
+                Some(ErrorCode::LEADER_NOT_AVAILABLE | ErrorCode::NOT_LEADER_OR_FOLLOWER)
+            );
+            if !not_ready || Instant::now() > deadline {
+                return answer;
+            }
+            std::thread::sleep(RETRY_PAUSE);
+        }
+    }
+
+    /// An answer that lacks what was asked.
+    pub(super) fn unreadable(&self, call: &'static str, why: &str) -> ClientError {
+        ClientError::Unreadable {
+            address: self.args.bootstrap_server.clone(),
+            call,
+            why: why.to_owned(),
         }
     }
 
@@ -85,18 +136,21 @@ impl Cluster {
             .iter()
             .find(|view| view.partition_index == partition);
         let Some(found) = found else {
-            const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
             let last = topic.partitions.len().saturating_sub(1);
-            let message = Text::from(format!("the topic has partitions 0 to {last}"));
-            check(what, UNKNOWN_TOPIC_OR_PARTITION, Some(&message))?;
-            unreachable!("the code is an error");
+            return Err(ClientError::Refused {
+                what,
+                code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+                message: Some(format!("the topic has partitions 0 to {last}")),
+            });
         };
         check(what.clone(), found.error_code, None)?;
         let leader = found.leader_id;
         let Some(address) = self.brokers.get(&leader) else {
-            const LEADER_NOT_AVAILABLE: i16 = 5;
-            check(what, LEADER_NOT_AVAILABLE, None)?;
-            unreachable!("the code is an error");
+            return Err(ClientError::Refused {
+                what,
+                code: ErrorCode::LEADER_NOT_AVAILABLE,
+                message: None,
+            });
         };
         if !self.leaders.contains_key(&leader) {
             let client = Client::connect(address, self.args.timeout_ms)?;

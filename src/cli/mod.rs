@@ -13,6 +13,11 @@ mod client;
 mod cluster;
 mod topic;
 
+mod consume;
+mod partitioner;
+mod produce;
+mod record_text;
+
 mod print;
 
 pub use args::Arguments;
@@ -27,6 +32,10 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Serve(serve) => serve::serve(&serve),
         Command::Format(format) => serve::format(&format, &mut out),
         Command::Topic(topic) => topic::run(&topic, &mut out),
+        Command::Produce(produce) => {
+            produce::run(&produce, std::io::stdin(), &mut std::io::stderr())
+        }
+        Command::Consume(consume) => consume::run(&consume, &mut std::io::BufWriter::new(&mut out)),
         Command::Version => print::version(&mut out),
     };
     match done {
