@@ -27,6 +27,10 @@ pub enum Carry {
 pub struct Origin {
     pub connection: u64,
     pub seq: u64,
+    /// Bytes of the request pool that the request holds, unless it is parked.
+    pub bytes: usize,
+    /// Waits for others, and has given its credits back.
+    pub parked: bool,
 }
 
 /// How a request stands after a step.
@@ -40,8 +44,6 @@ pub enum Progress {
     Silent,
     /// The connection has to be closed, for this reason.
     Close(&'static str),
-    /// The reply belongs to a request that is gone: nothing to do.
-    Stale,
 }
 
 /// A request that has just been finished by a reply or its deadline.
@@ -50,6 +52,8 @@ pub struct Stepped {
     pub origin: Origin,
     pub api_key: i16,
     pub key: u32,
+    /// Reply bytes that were reserved for the request so far; 0 while it goes on.
+    pub reserved: usize,
     pub progress: Progress,
 }
 
@@ -66,6 +70,7 @@ struct Request {
     pending: Pending,
     next_part: u16,
     open: SmallVec<[Open; 4]>,
+    reserved: usize,
     /// The deadline that stands in the heap for this request.
     deadline: Option<Mono>,
 }
@@ -121,6 +126,7 @@ impl Requests {
                     pending,
                     next_part: 0,
                     open: SmallVec::new(),
+                    reserved: 0,
                     deadline: None,
                 };
                 let key = self.slab.insert(request) as u32;
@@ -138,9 +144,7 @@ impl Requests {
 
     /// A reply of an owner.
     pub fn on_reply(&mut self, cx: &Context<'_>, to: ReplyTo, reply: Reply, out: &mut Vec<Carry>, answer: &mut Answer<'_>) -> Option<Stepped> {
-        let key = (to.0 >> (PART_BITS + GENERATION_BITS)) as u32 & ((1 << KEY_BITS) - 1);
-        let generation = (to.0 >> PART_BITS) as u32 & ((1 << GENERATION_BITS) - 1);
-        let part = to.0 as u16 & PARTS_MAX;
+        let (key, generation, part) = parse(to);
         let request = self.slab.get_mut(key as usize).filter(|request| request.generation == generation)?;
         if let Some(index) = request.open.iter().position(|open| open.part == part && !open.watch) {
             request.open.swap_remove(index);
@@ -172,11 +176,37 @@ impl Requests {
         self.deadlines.peek().map(|Reverse((at, _, _))| *at)
     }
 
-    /// The connection of these requests is gone: nobody waits for them any more.
-    pub fn cancel(&mut self, key: u32, out: &mut Vec<Carry>) {
-        if self.slab.contains(key as usize) {
-            self.cancel_open(key, out, |_| true);
-            self.slab.remove(key as usize);
+    /// The connection of this request is gone: nobody waits for it any more. Gives what it held: its origin and reserved reply bytes.
+    pub fn cancel(&mut self, key: u32, out: &mut Vec<Carry>) -> Option<(Origin, usize)> {
+        if !self.slab.contains(key as usize) {
+            return None;
+        }
+        self.cancel_open(key, out, |_| true);
+        let request = self.slab.remove(key as usize);
+        Some((request.origin, request.reserved))
+    }
+
+    /// The request has given its credits back while it waits for others.
+    pub fn set_parked(&mut self, key: u32) {
+        self.slab[key as usize].origin.parked = true;
+    }
+
+    /// The request may not wait: its deadline is now.
+    pub fn hurry(&mut self, key: u32, now: Mono) {
+        let request = &mut self.slab[key as usize];
+        request.deadline = Some(now);
+        self.deadlines.push(Reverse((now, key, request.generation)));
+    }
+
+    /// Notes reply bytes reserved for the request that `to` belongs to; false if it is gone.
+    pub fn reserve(&mut self, to: ReplyTo, bytes: usize) -> bool {
+        let (key, generation, _) = parse(to);
+        match self.slab.get_mut(key as usize).filter(|request| request.generation == generation) {
+            Some(request) => {
+                request.reserved += bytes;
+                true
+            }
+            None => false,
         }
     }
 
@@ -194,10 +224,13 @@ impl Requests {
             Step::Close => Progress::Close("a request without acknowledgement failed"),
         };
         self.parts.clear();
-        if !matches!(progress, Progress::Waiting { .. }) {
-            self.cancel(key, out);
+        let mut reserved = 0;
+        if !matches!(progress, Progress::Waiting { .. })
+            && let Some((_, held)) = self.cancel(key, out)
+        {
+            reserved = held;
         }
-        Stepped { origin, api_key, key, progress }
+        Stepped { origin, api_key, key, reserved, progress }
     }
 
     fn wait(&mut self, key: u32) -> Progress {
@@ -240,6 +273,13 @@ impl Requests {
             !gone
         });
     }
+}
+
+/// Key, generation and part number.
+fn parse(to: ReplyTo) -> (u32, u32, u16) {
+    let key = (to.0 >> (PART_BITS + GENERATION_BITS)) as u32 & ((1 << KEY_BITS) - 1);
+    let generation = (to.0 >> PART_BITS) as u32 & ((1 << GENERATION_BITS) - 1);
+    (key, generation, to.0 as u16 & PARTS_MAX)
 }
 
 fn reply_to(front: u16, key: u32, generation: u32, part: u16) -> ReplyTo {

@@ -64,6 +64,8 @@ pub struct Op {
 impl Op {
     /// The slot of the controller's metadata log.
     pub const CONTROLLER: u32 = u32::MAX;
+    /// The slot of the controller's other files (metadata snapshots).
+    pub const CONTROLLER_FILES: u32 = u32::MAX - 1;
 }
 
 /// Where the answer to a part goes. Only the engine that made it knows what is in it.

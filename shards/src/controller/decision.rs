@@ -8,22 +8,22 @@ use super::request::{Ask, Reply};
 use crate::metadata::Image;
 
 /// What a request comes to. The records stand in one batch: all of them or none.
-pub struct Decision {
-    pub records: Vec<MetadataRecord>,
-    pub reply: Reply,
+pub(super) struct Decision {
+    pub(super) records: Vec<MetadataRecord>,
+    pub(super) reply: Reply,
 }
 
 impl Decision {
-    pub fn new(records: Vec<MetadataRecord>, reply: Reply) -> Decision {
+    pub(super) fn new(records: Vec<MetadataRecord>, reply: Reply) -> Decision {
         Decision { records, reply }
     }
 
-    pub fn refused(reply: Reply) -> Decision {
+    pub(super) fn refused(reply: Reply) -> Decision {
         Decision::new(Vec::new(), reply)
     }
 
     /// Without its records if the client only asked whether it could be done.
-    pub fn unless_validated(
+    pub(super) fn unless_validated(
         records: Vec<MetadataRecord>,
         reply: Reply,
         validate_only: bool,
@@ -34,7 +34,7 @@ impl Decision {
 }
 
 /// Decides about everything but producer ids, which are not a matter of the image alone.
-pub fn decide(decider: &mut Decider<'_>, ask: &Ask) -> Option<Decision> {
+pub(super) fn decide(decider: &mut Decider<'_>, ask: &Ask) -> Option<Decision> {
     match ask {
         Ask::CreateTopics(request) => Some(decider.create_topics(request)),
         Ask::DeleteTopics(topics) => Some(decider.delete_topics(topics)),
@@ -46,8 +46,8 @@ pub fn decide(decider: &mut Decider<'_>, ask: &Ask) -> Option<Decision> {
 }
 
 /// What a decision may look at.
-pub struct Decider<'a> {
-    pub image: &'a Image,
-    pub settings: &'a Settings,
-    pub random: &'a mut Random,
+pub(super) struct Decider<'a> {
+    pub(super) image: &'a Image,
+    pub(super) settings: &'a Settings,
+    pub(super) random: &'a mut Random,
 }

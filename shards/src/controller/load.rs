@@ -19,15 +19,15 @@ pub struct SnapshotFile {
 
 /// What was in the directory.
 pub struct Loaded {
-    pub replay: Replay,
+    pub(super) replay: Replay,
     /// Voter records of kraft.version 1, which snapshots carry on.
-    pub raft: Vec<ControlRecord>,
+    pub(super) raft: Vec<ControlRecord>,
     /// Of the newest batch.
-    pub timestamp_ms: i64,
+    pub(super) timestamp_ms: i64,
     /// No snapshot and no record: the log has to be activated.
-    pub is_new: bool,
+    pub(super) is_new: bool,
     /// End offset and epoch of the snapshot, if there was one.
-    pub snapshot: Option<(i64, i32)>,
+    pub(super) snapshot: Option<(i64, i32)>,
 }
 
 /// Why a metadata directory can't be loaded. The broker must not start: what it would do next could contradict the log.
@@ -97,18 +97,18 @@ impl Loaded {
 
     fn read_batch(&mut self, batch: &Batch) -> Result<(), LoadFailure> {
         let expected = self.replay.working().offset + 1;
-        if batch.last_offset < expected {
+        if batch.header.last_offset() < expected {
             return Ok(()); // the snapshot has it
         }
         // Without a snapshot the log may begin anywhere only if nothing was ever deleted: at 0.
-        if batch.base_offset != expected {
+        if batch.header.base_offset != expected {
             return Err(LoadFailure::Gap {
                 expected,
-                found: batch.base_offset,
+                found: batch.header.base_offset,
             });
         }
-        for ((key, value), offset) in batch.records.iter().zip(batch.base_offset..) {
-            if batch.control {
+        for ((key, value), offset) in batch.records.iter().zip(batch.header.base_offset..) {
+            if batch.header.is_control() {
                 self.read_control(key.as_ref(), value, offset)?;
             } else {
                 let record = MetadataRecord::decode(value)
@@ -119,9 +119,9 @@ impl Loaded {
                 self.is_new = false;
             }
         }
-        self.replay.skip(batch.last_offset);
-        self.replay.set_epoch(batch.epoch);
-        self.timestamp_ms = batch.timestamp_ms;
+        self.replay.skip(batch.header.last_offset());
+        self.replay.set_epoch(batch.header.partition_leader_epoch);
+        self.timestamp_ms = batch.header.max_timestamp;
         Ok(())
     }
 

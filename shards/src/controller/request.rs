@@ -6,11 +6,13 @@ use crate::metadata::configs::ResourceKind;
 
 /// One request. It is answered when what it changed is durable and every shard has applied it, or with REQUEST_TIMED_OUT for each of
 /// its entries when that takes longer than `timeout_ms`; the change itself goes on then.
+#[derive(Debug, Clone)]
 pub struct Request {
     pub timeout_ms: u32,
     pub ask: Ask,
 }
 
+#[derive(Debug, Clone)]
 pub enum Ask {
     CreateTopics(CreateTopics),
     DeleteTopics(Vec<DeleteTopic>),
@@ -34,23 +36,20 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The same answer when it came too late: what was done is not known to be done everywhere.
-    pub fn timed_out(self) -> Reply {
-        fn late<T>(entries: Vec<Result<T, Refusal>>) -> Vec<Result<T, Refusal>> {
-            let timed_out = || Refusal::plain(ErrorCode::REQUEST_TIMED_OUT);
+    /// The same reply with `code` for every entry that was not refused anyway.
+    pub(super) fn instead(self, code: ErrorCode) -> Reply {
+        fn all<T>(entries: Vec<Result<T, Refusal>>, code: ErrorCode) -> Vec<Result<T, Refusal>> {
             entries
                 .into_iter()
-                .map(|entry| entry.and_then(|_| Err(timed_out())))
+                .map(|entry| entry.and_then(|_| Err(Refusal::plain(code))))
                 .collect()
         }
         match self {
-            Reply::CreateTopics(entries) => Reply::CreateTopics(late(entries)),
-            Reply::DeleteTopics(entries) => Reply::DeleteTopics(late(entries)),
-            Reply::CreatePartitions(entries) => Reply::CreatePartitions(late(entries)),
-            Reply::AlterConfigs(entries) => Reply::AlterConfigs(late(entries)),
-            Reply::ProducerId(_) => {
-                Reply::ProducerId(Err(Refusal::plain(ErrorCode::REQUEST_TIMED_OUT)))
-            }
+            Reply::CreateTopics(entries) => Reply::CreateTopics(all(entries, code)),
+            Reply::DeleteTopics(entries) => Reply::DeleteTopics(all(entries, code)),
+            Reply::CreatePartitions(entries) => Reply::CreatePartitions(all(entries, code)),
+            Reply::AlterConfigs(entries) => Reply::AlterConfigs(all(entries, code)),
+            Reply::ProducerId(_) => Reply::ProducerId(Err(Refusal::plain(code))),
         }
     }
 }
@@ -78,6 +77,7 @@ impl Refusal {
     }
 }
 
+#[derive(Debug, Clone)]
 pub struct CreateTopics {
     pub topics: Vec<NewTopic>,
     pub validate_only: bool,
@@ -120,11 +120,13 @@ pub struct DeletedTopic {
     pub id: Uuid,
 }
 
+#[derive(Debug, Clone)]
 pub struct CreatePartitions {
     pub topics: Vec<MorePartitions>,
     pub validate_only: bool,
 }
 
+#[derive(Debug, Clone)]
 pub struct MorePartitions {
     pub name: Text,
     /// The new number of all partitions.
@@ -133,11 +135,13 @@ pub struct MorePartitions {
     pub assignments: Option<Vec<Vec<i32>>>,
 }
 
+#[derive(Debug, Clone)]
 pub struct AlterConfigs<T> {
     pub resources: Vec<AlterResource<T>>,
     pub validate_only: bool,
 }
 
+#[derive(Debug, Clone)]
 pub struct AlterResource<T> {
     pub kind: ResourceKind,
     pub name: Text,

@@ -77,7 +77,7 @@ pub(super) fn read(mut file: Bytes) -> Result<Content, BadSnapshot> {
     let mut control = Vec::new();
     while let Some(batch) = batch::next(&mut file)? {
         for (key, value) in &batch.records {
-            if batch.control {
+            if batch.header.is_control() {
                 let key = key.clone().unwrap_or_default();
                 control.push(ControlRecord::decode(&key, value)?);
             } else {

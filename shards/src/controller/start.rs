@@ -23,7 +23,7 @@ pub fn bootstrap_records() -> Vec<MetadataRecord> {
 
 /// The first records of an empty log: the bootstrap records in one transaction. `given` are those of a bootstrap.checkpoint that
 /// the directory was formatted with.
-pub fn activation(given: Option<Vec<MetadataRecord>>) -> Vec<MetadataRecord> {
+pub(super) fn activation(given: Option<Vec<MetadataRecord>>) -> Vec<MetadataRecord> {
     let begin = MetadataRecord::BeginTransaction(BeginTransactionRecord {
         name: Some(Text::from_static("Bootstrap records")),
     });
@@ -33,7 +33,7 @@ pub fn activation(given: Option<Vec<MetadataRecord>>) -> Vec<MetadataRecord> {
 }
 
 /// Ends a transaction that the controller before this one did not.
-pub fn abort() -> MetadataRecord {
+pub(super) fn abort() -> MetadataRecord {
     MetadataRecord::AbortTransaction(AbortTransactionRecord {
         reason: Some(Text::from_static(
             "The controller stopped before the transaction's end.",
@@ -50,7 +50,7 @@ fn features() -> Vec<(Text, i16, i16)> {
 
 /// The controller's own registration, from the level on that has one. Only when it differs from the one there is: the incarnation is
 /// new with each start, so that is always, as with Kafka.
-pub fn register_controller(
+pub(super) fn register_controller(
     image: &Image,
     settings: &Settings,
     incarnation: Uuid,
@@ -68,7 +68,11 @@ pub fn register_controller(
 
 /// This node's registration as a broker, at `offset`, and its unfencing: nothing has to be waited for inside one process. A
 /// registration that another process left behind (a JVM broker whose directory this is) is replaced.
-pub fn register_broker(settings: &Settings, incarnation: Uuid, offset: i64) -> Vec<MetadataRecord> {
+pub(super) fn register_broker(
+    settings: &Settings,
+    incarnation: Uuid,
+    offset: i64,
+) -> Vec<MetadataRecord> {
     let id = settings.identity.node_id;
     let registration = broker_record(&Broker {
         id,
@@ -93,7 +97,7 @@ pub fn register_broker(settings: &Settings, incarnation: Uuid, offset: i64) -> V
 
 /// Elections that the unfencing of `broker` makes possible: a controlled shutdown left these partitions without a leader
 /// (kafka.md 9.4). The leader must come from the ISR, or from the ELR, or be allowed to be unclean.
-pub fn elect(image: &Image, broker: i32) -> Vec<MetadataRecord> {
+pub(super) fn elect(image: &Image, broker: i32) -> Vec<MetadataRecord> {
     let mut records = Vec::new();
     for topic in image.sorted_topics() {
         for (meta, partition) in topic.partitions.iter().zip(0..) {

@@ -1,0 +1,241 @@
+//! The log directories of this broker: which replica lies where, what their checkpoint files say, what waits for removal.
+//!
+//! Shared by cores, helper threads and housekeeping, on the control path only: one lock, never held during a system call that waits for a disk,
+//! but for the checkpoint files, which housekeeping alone writes.
+
+use std::collections::BinaryHeap;
+use std::cmp::Reverse;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use corelog_shards::base::ids::{Text, TopicPartition, Uuid};
+use corelog_shards::effect::PartitionCheckpoint;
+use rustc_hash::FxHashMap;
+
+use super::storage::{self, Checkpoints};
+use crate::api::{Directories, DirectoryView};
+
+/// Where a replica lies.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub directory: u16,
+    /// `<topic>-<partition>`
+    pub name: String,
+}
+
+struct State {
+    places: FxHashMap<TopicPartition, Place>,
+    /// Per directory.
+    checkpoints: Vec<Checkpoints>,
+    replicas: Vec<usize>,
+    changed: bool,
+    offline: Vec<bool>,
+    /// Files and directories to remove, each at its time.
+    doomed: BinaryHeap<Reverse<(Instant, PathBuf)>>,
+    /// Makes the names of renamed directories unique.
+    renames: u128,
+}
+
+pub struct LogDirs {
+    roots: Vec<PathBuf>,
+    state: Mutex<State>,
+}
+
+impl LogDirs {
+    /// `checkpoints` as read at start, one per root; `seed` makes names of renamed directories unique across runs.
+    pub fn new(roots: Vec<PathBuf>, checkpoints: Vec<Checkpoints>, seed: u128) -> LogDirs {
+        assert_eq!(roots.len(), checkpoints.len(), "one set of checkpoints per log directory");
+        let state = State {
+            places: FxHashMap::default(),
+            replicas: vec![0; roots.len()],
+            offline: vec![false; roots.len()],
+            checkpoints,
+            changed: false,
+            doomed: BinaryHeap::new(),
+            renames: seed,
+        };
+        LogDirs { roots, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
+    /// A replica that was found at start.
+    pub fn found(&self, log: TopicPartition, directory: u16, name: String) {
+        let mut state = self.lock();
+        state.replicas[usize::from(directory)] += 1;
+        state.places.insert(log, Place { directory, name });
+    }
+
+    pub fn place(&self, log: TopicPartition) -> Option<Place> {
+        self.lock().places.get(&log).cloned()
+    }
+
+    /// The directory of a replica.
+    pub fn path(&self, log: TopicPartition) -> Option<PathBuf> {
+        let place = self.place(log)?;
+        Some(self.roots[usize::from(place.directory)].join(place.name))
+    }
+
+    /// What the checkpoint files said of a replica: (recovery point, high watermark, log start).
+    pub fn checkpoint(&self, log: TopicPartition) -> (Option<i64>, Option<i64>, Option<i64>) {
+        let state = self.lock();
+        let Some(place) = state.places.get(&log) else { return (None, None, None) };
+        let Some((topic, partition)) = storage::parse_partition_name(&place.name) else { return (None, None, None) };
+        let checkpoints = &state.checkpoints[usize::from(place.directory)];
+        let key = (topic.to_owned(), partition);
+        let get = |of: &std::collections::BTreeMap<(String, i32), i64>| of.get(&key).copied();
+        (get(&checkpoints.recovery_points), get(&checkpoints.high_watermarks), get(&checkpoints.log_starts))
+    }
+
+    /// Makes a new replica's directory, where the fewest are (L-31).
+    pub fn create(&self, log: TopicPartition, name: &str) -> io::Result<PathBuf> {
+        let directory = {
+            let mut state = self.lock();
+            let open = (0..self.roots.len()).filter(|index| !state.offline[*index]);
+            let Some(directory) = open.min_by_key(|index| state.replicas[*index]) else {
+                return Err(io::Error::other("every log directory is offline"));
+            };
+            state.replicas[directory] += 1;
+            state.places.insert(log, Place { directory: directory as u16, name: name.to_owned() });
+            directory
+        };
+        storage::create_log(&self.roots[directory], name, log.topic_id)?;
+        Ok(self.roots[directory].join(name))
+    }
+
+    /// Renames a replica's directory away; it is removed after `delay` (L-30).
+    pub fn delete(&self, log: TopicPartition, delay: Duration) -> io::Result<()> {
+        let (place, unique) = {
+            let mut state = self.lock();
+            let Some(place) = state.places.remove(&log) else { return Ok(()) };
+            state.replicas[usize::from(place.directory)] -= 1;
+            if let Some((topic, partition)) = storage::parse_partition_name(&place.name) {
+                state.checkpoints[usize::from(place.directory)].forget(topic, partition);
+                state.changed = true;
+            }
+            state.renames += 1;
+            (place, state.renames)
+        };
+        let renamed = storage::rename_for_delete(&self.roots[usize::from(place.directory)], &place.name, unique)?;
+        self.doom(renamed, delay);
+        Ok(())
+    }
+
+    /// Renames a directory that the metadata does not know (L-10).
+    pub fn stray(&self, directory: u16, name: &str) -> io::Result<PathBuf> {
+        let unique = {
+            let mut state = self.lock();
+            state.renames += 1;
+            state.renames
+        };
+        storage::rename_stray(&self.roots[usize::from(directory)], name, unique)
+    }
+
+    /// Renames files to `*.deleted` now and removes them after `delay` (L-13).
+    pub fn delete_files(&self, directory: &Path, names: &[String], delay: Duration) -> io::Result<()> {
+        for path in storage::mark_deleted(directory, names)? {
+            self.doom(path, delay);
+        }
+        Ok(())
+    }
+
+    /// `path`, a file or a directory, is to be removed after `delay`.
+    pub fn doom(&self, path: PathBuf, delay: Duration) {
+        let at = Instant::now() + delay;
+        self.lock().doomed.push(Reverse((at, path)));
+    }
+
+    /// Takes over what a shard reports.
+    pub fn note(&self, reports: &[PartitionCheckpoint]) {
+        let mut state = self.lock();
+        let State { places, checkpoints, changed, .. } = &mut *state;
+        for report in reports {
+            let Some(place) = places.get(&report.log) else { continue };
+            let Some((topic, _)) = storage::parse_partition_name(&place.name) else { continue };
+            checkpoints[usize::from(place.directory)].note(topic, report);
+            *changed = true;
+        }
+    }
+
+    /// Writes the checkpoint files if anything in them has changed. Called by one thread.
+    pub fn write_checkpoints(&self) -> io::Result<()> {
+        let checkpoints = {
+            let mut state = self.lock();
+            if !std::mem::take(&mut state.changed) {
+                return Ok(());
+            }
+            state.checkpoints.clone()
+        };
+        for (root, checkpoints) in self.roots.iter().zip(&checkpoints) {
+            checkpoints.write(root)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is due.
+    pub fn remove_doomed(&self, now: Instant) {
+        loop {
+            let path = {
+                let mut state = self.lock();
+                match state.doomed.peek() {
+                    Some(Reverse((at, _))) if *at <= now => state.doomed.pop().map(|Reverse((_, path))| path),
+                    _ => None,
+                }
+            };
+            let Some(path) = path else { return };
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "cannot remove what was deleted; remove it by hand");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes the directory of this replica out of use; gives its path.
+    pub fn set_offline(&self, log: TopicPartition) -> Option<(PathBuf, usize)> {
+        let mut state = self.lock();
+        let directory = usize::from(state.places.get(&log)?.directory);
+        state.offline[directory] = true;
+        let left = state.offline.iter().filter(|offline| !**offline).count();
+        Some((self.roots[directory].clone(), left))
+    }
+
+    /// What DescribeLogDirs shows.
+    pub fn view(&self) -> Directories {
+        let state = self.lock();
+        let list = self.roots.iter().enumerate().map(|(index, root)| {
+            let space = corelog_io::disk::space(root).unwrap_or_default();
+            DirectoryView {
+                path: Text::from(root.display().to_string()),
+                total_bytes: space.total_bytes as i64,
+                usable_bytes: space.usable_bytes as i64,
+                offline: state.offline[index],
+            }
+        });
+        let elsewhere = state.places.iter().filter(|(_, place)| place.directory != 0);
+        Directories { list: list.collect(), of: elsewhere.map(|(log, place)| (*log, place.directory)).collect() }
+    }
+
+    /// All replicas that were found or made, by identity.
+    pub fn logs(&self) -> Vec<(TopicPartition, Place)> {
+        let mut logs: Vec<_> = self.lock().places.iter().map(|(log, place)| (*log, place.clone())).collect();
+        logs.sort_unstable_by_key(|(log, _)| *log);
+        logs
+    }
+}
+
+/// A value that differs from run to run and from directory to directory.
+pub fn seed_of(id: Uuid) -> u128 {
+    u128::from_be_bytes(id.0)
+}

@@ -1,0 +1,177 @@
+//! One client connection of a core: what was received and not yet taken, what executes, what has to leave.
+//!
+//! Only state and its rules; the core arms the receives and sends that these rules ask for.
+
+use std::net::IpAddr;
+
+use bytes::{Bytes, BytesMut};
+use corelog_io::net::Socket;
+use corelog_io::turn::OpId;
+use corelog_shards::base::time::Mono;
+use corelog_wire::frame::{self, PREFIX_LENGTH};
+use smallvec::SmallVec;
+
+use crate::api::table;
+use crate::engine::reply_order::{Outcome, Pieces, ReplyOrder};
+use crate::metrics::CreditKind;
+
+/// How the socket is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Receive {
+    /// Not at all: this is what closes TCP's window.
+    Off,
+    /// Waiting for first bytes without owning a buffer.
+    Cold(OpId),
+    /// Receiving into the connection's own buffer, `window` bytes of credit in hand.
+    Hot { op: OpId, window: usize },
+}
+
+/// The credit that a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lacks {
+    /// Bytes of the request pool (`queued.max.request.bytes`).
+    RequestBytes,
+    /// A place among `queued.max.requests`.
+    RequestCount,
+    /// Room on the way to another core.
+    Ring,
+}
+
+impl Lacks {
+    /// The kind in metrics.
+    pub(super) fn kind(self) -> CreditKind {
+        match self {
+            Lacks::RequestBytes => CreditKind::RequestBytes,
+            Lacks::RequestCount => CreditKind::RequestCount,
+            Lacks::Ring => CreditKind::RingSlots,
+        }
+    }
+}
+
+/// What the connection can do next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// A whole frame is here (prefix included: `PREFIX_LENGTH + length`) and may start.
+    Frame { total: usize },
+    /// Wait for what executes: the next request is a barrier, or one executes.
+    Barrier,
+    /// So many bytes of the next frame are missing (0 = its length is not known yet).
+    Receive { missing: usize },
+    /// The length in front of the frame is not one that Kafka accepts.
+    Close(String),
+}
+
+pub(super) struct Connection {
+    pub(super) socket: Socket,
+    pub(super) peer: IpAddr,
+    pub(super) receive: Receive,
+    pub(super) buffer: BytesMut,
+    /// Bytes of the request pool that this connection holds for its buffer and its armed window.
+    pub(super) paid: usize,
+    pub(super) order: ReplyOrder,
+    /// Reply bytes reserved for answers that have not left yet.
+    pub(super) reply_paid: usize,
+    /// Owns a receive buffer of its own: bytes came within the last second or so.
+    pub(super) hot: bool,
+    /// Size of the next receive into that buffer.
+    pub(super) window: usize,
+    /// The armed receive holds the beginning of a frame.
+    pub(super) armed_with_part: bool,
+    /// Requests begun and not finished.
+    pub(super) executing: u32,
+    /// The request that executes is a barrier: nothing may start beside it.
+    pub(super) exclusive: bool,
+    pub(super) lacks: Option<Lacks>,
+    /// Keys of requests whose parts are out, to cancel when the connection closes.
+    pub(super) waiting: SmallVec<[u32; 4]>,
+    pub(super) outgoing: Vec<Bytes>,
+    pub(super) outgoing_bytes: usize,
+    /// The vector that the last send gave back.
+    pub(super) spare: Vec<Bytes>,
+    pub(super) sending_bytes: usize,
+    pub(super) sending: bool,
+    pub(super) closing: bool,
+    pub(super) last_active: Mono,
+    /// When the send that is under way was begun.
+    pub(super) send_since: Mono,
+    /// Stands in the core's list of connections that have something to send.
+    pub(super) listed: bool,
+}
+
+impl Connection {
+    pub(super) fn new(socket: Socket, peer: IpAddr, now: Mono) -> Connection {
+        Connection {
+            socket,
+            peer,
+            receive: Receive::Off,
+            buffer: BytesMut::new(),
+            paid: 0,
+            order: ReplyOrder::default(),
+            reply_paid: 0,
+            hot: false,
+            window: super::core::WINDOW_BYTES_MIN,
+            armed_with_part: false,
+            executing: 0,
+            exclusive: false,
+            lacks: None,
+            waiting: SmallVec::new(),
+            outgoing: Vec::new(),
+            outgoing_bytes: 0,
+            spare: Vec::new(),
+            sending_bytes: 0,
+            sending: false,
+            closing: false,
+            last_active: now,
+            send_since: now,
+            listed: false,
+        }
+    }
+
+    /// What comes next, by the bytes that are here. Knows nothing of credits.
+    pub(super) fn next(&self, frame_bytes_max: usize) -> Next {
+        let Some(prefix) = self.buffer.first_chunk::<PREFIX_LENGTH>() else {
+            return Next::Receive { missing: 0 };
+        };
+        let length = match frame::frame_length(*prefix, frame_bytes_max) {
+            Ok(length) => length,
+            Err(error) => return Next::Close(error.to_string()),
+        };
+        let total = PREFIX_LENGTH + length;
+        if self.buffer.len() < total {
+            return Next::Receive { missing: total - self.buffer.len() };
+        }
+        let key = self.buffer.get(PREFIX_LENGTH..PREFIX_LENGTH + 2).map(|key| i16::from_be_bytes([key[0], key[1]]));
+        let concurrent = key.and_then(table::api).is_some_and(|api| api.concurrent);
+        if self.exclusive || (self.executing > 0 && !concurrent) {
+            return Next::Barrier;
+        }
+        Next::Frame { total }
+    }
+
+    /// Takes a frame of `total` bytes off the buffer; gives it without its prefix.
+    pub(super) fn take(&mut self, total: usize) -> Bytes {
+        let frame = self.buffer.split_to(total).freeze();
+        frame.slice(PREFIX_LENGTH..)
+    }
+
+    /// Puts everything that may leave now, in order, into the outgoing list.
+    pub(super) fn release_replies(&mut self) {
+        while let Some(outcome) = self.order.pop() {
+            match outcome {
+                Outcome::Silent => {}
+                Outcome::Frame(Pieces::One(piece)) => self.put(piece),
+                Outcome::Frame(Pieces::Many(pieces)) => pieces.into_iter().for_each(|piece| self.put(piece)),
+            }
+        }
+    }
+
+    fn put(&mut self, piece: Bytes) {
+        self.outgoing_bytes += piece.len();
+        self.outgoing.push(piece);
+    }
+
+    /// Nothing of this connection is in the kernel's hands any more.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.sending && self.receive == Receive::Off
+    }
+}

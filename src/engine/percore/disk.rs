@@ -1,0 +1,549 @@
+//! Disk effects of one core: writes of a turn become one system call per file; syncs, reads and write-behind go through the ring; what is slow
+//! and rare goes to helper threads.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use corelog_io::disk::{File, WriteBehind, WriteBehindOrder, dir, map};
+use corelog_io::inbox::InboxSender;
+use corelog_io::turn::{Advice, Completion, Key, RangeSync, SyncKind, Turn};
+use corelog_shards::base::ids::{FileId, FileKind, Op, ShardId, TopicPartition};
+use corelog_shards::base::time::{Mono, Now};
+use corelog_shards::effect::Effect;
+use corelog_shards::event::{DiskFailure, Done};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+
+use super::core::KIND_DISK;
+use super::mail::{Mail, post};
+use super::slow::Slow;
+use crate::engine::log_dirs::LogDirs;
+use crate::engine::storage;
+use crate::metrics::Metrics;
+
+/// An operation whose completion a shard waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) shard: ShardId,
+    pub(super) op: Op,
+}
+
+/// What came of an effect.
+pub(super) struct DiskDone {
+    pub(super) asker: Asker,
+    pub(super) outcome: Result<Done, DiskFailure>,
+}
+
+/// An open file, with what is known of its space and its dirty pages.
+struct OpenFile {
+    file: File,
+    /// End of the space that is allocated ahead; 0 = none.
+    allocated_end: u64,
+    behind: WriteBehind,
+}
+
+/// One coalesced write: pieces of one file that follow each other.
+pub(super) struct Batch {
+    pub(super) file: FileId,
+    pub(super) position: u64,
+    pub(super) end: u64,
+    pub(super) chunks: Vec<Bytes>,
+    pub(super) askers: Vec<Asker>,
+}
+
+/// The writes that a turn has staged, in order per file.
+#[derive(Default)]
+pub(super) struct Staged {
+    batches: Vec<Batch>,
+    /// The batch of each file that may still grow.
+    open: FxHashMap<FileId, usize>,
+    spare: Vec<Batch>,
+}
+
+impl Staged {
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Adds a write. Writes that follow each other in a file become one.
+    pub(super) fn add(&mut self, asker: Asker, file: FileId, position: u64, chunks: impl IntoIterator<Item = Bytes>) {
+        let batch = match self.open.get(&file) {
+            Some(&index) if self.batches[index].end == position => &mut self.batches[index],
+            _ => {
+                let mut batch = self.spare.pop().unwrap_or_else(|| Batch {
+                    file,
+                    position,
+                    end: position,
+                    chunks: Vec::new(),
+                    askers: Vec::new(),
+                });
+                (batch.file, batch.position, batch.end) = (file, position, position);
+                self.open.insert(file, self.batches.len());
+                self.batches.push(batch);
+                self.batches.last_mut().expect("pushed in the line above")
+            }
+        };
+        for chunk in chunks {
+            batch.end += chunk.len() as u64;
+            batch.chunks.push(chunk);
+        }
+        batch.askers.push(asker);
+    }
+
+    /// Takes all batches, in the order in which they were begun.
+    pub(super) fn take(&mut self) -> Vec<Batch> {
+        self.open.clear();
+        std::mem::take(&mut self.batches)
+    }
+
+    /// Gives batches back for reuse, so that a turn's writes cost no allocation.
+    pub(super) fn recycle(&mut self, mut batches: Vec<Batch>) {
+        for mut batch in batches.drain(..) {
+            batch.chunks.clear();
+            batch.askers.clear();
+            self.spare.push(batch);
+        }
+        if self.batches.capacity() == 0 {
+            self.batches = batches;
+        }
+    }
+}
+
+/// An operation of the ring that a shard waits for, or that nobody waits for (write-behind).
+enum InFlight {
+    Read { asker: Asker, file: FileId },
+    Sync { asker: Asker, file: FileId },
+    /// Writeback, advice, allocation: an error is logged, and shows itself again at the next sync.
+    Background { file: FileId },
+}
+
+/// A log gets space ahead once it has outgrown this: small ones stay small.
+const ALLOCATE_FROM_BYTES: u64 = 1 << 20;
+
+/// Space allocated ahead at a time. More wastes disk with many partitions, less costs a system call more often.
+const ALLOCATE_STEP_BYTES: u64 = 16 << 20;
+
+/// Reads are served in pieces of at most this size: a pooled buffer.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// Files that nobody has written to or read for a while are closed when more than this many are open.
+const OPEN_FILES_MAX: usize = 4096;
+
+pub(super) struct Disk {
+    dirs: Arc<LogDirs>,
+    slow: Arc<Slow>,
+    inbox: InboxSender<Mail>,
+    paths: FxHashMap<TopicPartition, PathBuf>,
+    files: FxHashMap<FileId, OpenFile>,
+    staged: Staged,
+    in_flight: Slab<InFlight>,
+    /// `log.write.behind.bytes`; 0 leaves it to the kernel.
+    window_bytes: u64,
+    stall: Option<Stall>,
+    metrics: Arc<Metrics>,
+}
+
+/// A test's hold on the disk: while the file exists, nothing is written and nothing completes.
+struct Stall {
+    sign: PathBuf,
+    held: VecDeque<Held>,
+    active: bool,
+    next_look: Mono,
+}
+
+enum Held {
+    Batches(Vec<Batch>),
+    Effect(ShardId, Effect),
+}
+
+/// The sign of a test is looked for this often.
+const STALL_LOOK_MS: u64 = 20;
+
+impl Disk {
+    pub(super) fn new(
+        dirs: Arc<LogDirs>,
+        slow: Arc<Slow>,
+        inbox: InboxSender<Mail>,
+        window_bytes: u64,
+        stall_sign: Option<PathBuf>,
+        metrics: Arc<Metrics>,
+    ) -> Disk {
+        let stall = stall_sign.map(|sign| Stall { sign, held: VecDeque::new(), active: false, next_look: Mono(0) });
+        Disk {
+            dirs,
+            slow,
+            inbox,
+            paths: FxHashMap::default(),
+            files: FxHashMap::default(),
+            staged: Staged::default(),
+            in_flight: Slab::new(),
+            window_bytes,
+            stall,
+            metrics,
+        }
+    }
+
+    /// A replica's directory is here.
+    pub(super) fn place(&mut self, log: TopicPartition, directory: PathBuf) {
+        self.paths.insert(log, directory);
+    }
+
+    /// Carries out, or begins to carry out, one disk effect.
+    pub(super) fn effect(&mut self, turn: &mut Turn, shard: ShardId, effect: Effect, now: Now, done: &mut Vec<DiskDone>) {
+        if let Effect::Write { op, file, position, chunks } = effect {
+            self.staged.add(Asker { shard, op }, file, position, chunks);
+            return;
+        }
+        // What follows a write to the same file comes after it.
+        self.write_staged(turn, now, done);
+        if let Some(stall) = self.stall.as_mut().filter(|stall| stall.active) {
+            stall.held.push_back(Held::Effect(shard, effect));
+            return;
+        }
+        self.start(turn, shard, effect, done);
+    }
+
+    fn start(&mut self, turn: &mut Turn, shard: ShardId, effect: Effect, done: &mut Vec<DiskDone>) {
+        let asker = |op| Asker { shard, op };
+        match effect {
+            Effect::Read { op, file, position, len } => self.read(turn, asker(op), file, position, len as usize, done),
+            Effect::Sync { op, file } => self.sync(turn, asker(op), file, done),
+            Effect::Map { op, file } => self.slowly(asker(op), file, |path| Ok(Done::Bytes(map(&path)?)), done),
+            Effect::Seal { op, file, len } | Effect::Truncate { op, file, len } => {
+                self.files.remove(&file);
+                self.slowly(
+                    asker(op),
+                    file,
+                    move |path| {
+                        fs::OpenOptions::new().create(true).truncate(false).write(true).open(path)?.set_len(len)?;
+                        Ok(Done::Written)
+                    },
+                    done,
+                );
+            }
+            Effect::Replace { op, file, content } => {
+                self.files.remove(&file);
+                self.slowly(
+                    asker(op),
+                    file,
+                    move |path| {
+                        dir::replace_file(&path, &content)?;
+                        Ok(Done::Written)
+                    },
+                    done,
+                );
+            }
+            Effect::Delete { op, files, delay_ms } => self.delete(asker(op), &files, delay_ms, done),
+            Effect::CreateLog { op, log, name } => self.create_log(asker(op), log, name.to_string()),
+            Effect::DeleteLog { op, log, delay_ms } => self.delete_log(asker(op), log, delay_ms),
+            Effect::OpenLog { log, .. } => self.slow.open_log(shard, log, self.inbox.clone()),
+            Effect::LogDirFailed { log } => self.log_dir_failed(log),
+            Effect::Write { .. }
+            | Effect::Reply { .. }
+            | Effect::Send { .. }
+            | Effect::Publish(_)
+            | Effect::Checkpoint(_)
+            | Effect::Stopped => unreachable!("not an effect on a disk"),
+        }
+    }
+
+    /// Writes what the turn has staged, one system call per file and run of bytes.
+    pub(super) fn write_staged(&mut self, turn: &mut Turn, now: Now, done: &mut Vec<DiskDone>) {
+        if self.staged.is_empty() {
+            return;
+        }
+        let batches = self.staged.take();
+        if self.is_stalled(now) {
+            let stall = self.stall.as_mut().expect("only a stall can be active");
+            stall.held.push_back(Held::Batches(batches));
+            return;
+        }
+        self.write_batches(turn, batches, done);
+    }
+
+    fn write_batches(&mut self, turn: &mut Turn, batches: Vec<Batch>, done: &mut Vec<DiskDone>) {
+        for batch in &batches {
+            let written = self.write_batch(turn, batch);
+            if let Err(error) = &written {
+                tracing::error!(file = %self.shown(batch.file), position = batch.position, %error, "write failed");
+            }
+            for asker in &batch.askers {
+                done.push(DiskDone { asker: *asker, outcome: written.as_ref().map(|()| Done::Written).map_err(|_| DiskFailure) });
+            }
+        }
+        self.staged.recycle(batches);
+    }
+
+    fn write_batch(&mut self, turn: &mut Turn, batch: &Batch) -> io::Result<()> {
+        let window_bytes = self.window_bytes;
+        let open = self.open(batch.file)?;
+        open.file.pwritev_all(batch.position, &batch.chunks)?;
+        if batch.file.kind != FileKind::Log {
+            return Ok(());
+        }
+        let file = open.file.clone();
+        let mut background = Background { turn, in_flight: &mut self.in_flight, id: batch.file, file: &file };
+        let open = self.files.get_mut(&batch.file).expect("opened above");
+        if batch.end > ALLOCATE_FROM_BYTES && batch.end + ALLOCATE_STEP_BYTES / 4 > open.allocated_end {
+            let from = open.allocated_end.max(batch.end);
+            open.allocated_end = from + ALLOCATE_STEP_BYTES;
+            background.allocate(from, ALLOCATE_STEP_BYTES);
+        }
+        if window_bytes > 0 {
+            open.behind.wrote(batch.position, batch.end, |order| background.write_behind(order));
+        }
+        self.metrics.wrote(batch.end - batch.position);
+        Ok(())
+    }
+
+    fn open(&mut self, id: FileId) -> io::Result<&mut OpenFile> {
+        if self.files.len() >= OPEN_FILES_MAX && !self.files.contains_key(&id) {
+            // Closing costs a reopen at most; which ones hardly matters when so many are in use.
+            let victims: Vec<FileId> = self.files.keys().copied().take(OPEN_FILES_MAX / 4).collect();
+            for victim in victims {
+                self.files.remove(&victim);
+            }
+        }
+        let path = self.path(id);
+        let window_bytes = self.window_bytes;
+        match self.files.entry(id) {
+            Entry::Occupied(open) => Ok(open.into_mut()),
+            Entry::Vacant(vacant) => {
+                let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the replica has no directory"))?;
+                let file = File::open_or_create(&path)?;
+                Ok(vacant.insert(OpenFile { file, allocated_end: 0, behind: WriteBehind::new(window_bytes) }))
+            }
+        }
+    }
+
+    fn path(&self, file: FileId) -> Option<PathBuf> {
+        self.paths.get(&file.log).map(|directory| directory.join(storage::file_name(file)))
+    }
+
+    fn shown(&self, file: FileId) -> String {
+        self.path(file).map_or_else(|| format!("{file:?}"), |path| path.display().to_string())
+    }
+
+    fn read(&mut self, turn: &mut Turn, asker: Asker, file: FileId, position: u64, len: usize, done: &mut Vec<DiskDone>) {
+        let open = match self.open(file) {
+            Ok(open) => open.file.clone(),
+            Err(error) => return self.failed(asker, file, "open", &error, done),
+        };
+        let buffer = turn.pool().take(len.clamp(1, READ_BYTES_MAX.max(len)));
+        let number = self.in_flight.insert(InFlight::Read { asker, file });
+        turn.read(disk_key(number), &open, position, len, buffer);
+    }
+
+    fn sync(&mut self, turn: &mut Turn, asker: Asker, file: FileId, done: &mut Vec<DiskDone>) {
+        let open = match self.open(file) {
+            Ok(open) => open.file.clone(),
+            Err(error) => return self.failed(asker, file, "open", &error, done),
+        };
+        let number = self.in_flight.insert(InFlight::Sync { asker, file });
+        turn.sync(disk_key(number), &open, SyncKind::Data);
+        self.metrics.synced();
+    }
+
+    fn failed(&self, asker: Asker, file: FileId, what: &'static str, error: &io::Error, done: &mut Vec<DiskDone>) {
+        tracing::error!(file = %self.shown(file), %error, "{what} failed");
+        done.push(DiskDone { asker, outcome: Err(DiskFailure) });
+    }
+
+    /// Does something slow with a file's path on a helper thread.
+    fn slowly(
+        &self,
+        asker: Asker,
+        file: FileId,
+        work: impl FnOnce(PathBuf) -> io::Result<Done> + Send + 'static,
+        done: &mut Vec<DiskDone>,
+    ) {
+        match self.path(file) {
+            Some(path) => self.slow.run(asker, self.inbox.clone(), move || work(path)),
+            None => done.push(DiskDone { asker, outcome: Err(DiskFailure) }),
+        }
+    }
+
+    fn delete(&mut self, asker: Asker, files: &[FileId], delay_ms: u64, done: &mut Vec<DiskDone>) {
+        for file in files {
+            self.files.remove(file);
+        }
+        let Some(directory) = files.first().and_then(|file| self.paths.get(&file.log)).cloned() else {
+            done.push(DiskDone { asker, outcome: if files.is_empty() { Ok(Done::Written) } else { Err(DiskFailure) } });
+            return;
+        };
+        let names: Vec<String> = files.iter().map(|file| storage::file_name(*file)).collect();
+        let dirs = Arc::clone(&self.dirs);
+        self.slow.run(asker, self.inbox.clone(), move || {
+            dirs.delete_files(&directory, &names, Duration::from_millis(delay_ms))?;
+            Ok(Done::Written)
+        });
+    }
+
+    fn create_log(&self, asker: Asker, log: TopicPartition, name: String) {
+        let (dirs, inbox) = (Arc::clone(&self.dirs), self.inbox.clone());
+        self.slow.run(asker, self.inbox.clone(), move || {
+            let directory = dirs.create(log, &name)?;
+            post(&inbox, Mail::Placed { log, directory });
+            Ok(Done::Written)
+        });
+    }
+
+    fn delete_log(&mut self, asker: Asker, log: TopicPartition, delay_ms: u64) {
+        self.paths.remove(&log);
+        self.files.retain(|file, _| file.log != log);
+        let dirs = Arc::clone(&self.dirs);
+        self.slow.run(asker, self.inbox.clone(), move || {
+            dirs.delete(log, Duration::from_millis(delay_ms))?;
+            Ok(Done::Written)
+        });
+    }
+
+    /// A directory that failed once is not trusted again. Without any left, or without the metadata log's, there is nothing to serve.
+    fn log_dir_failed(&self, log: TopicPartition) {
+        match self.dirs.set_offline(log) {
+            Some((root, left)) if left > 0 && root != self.dirs.roots()[0] => {
+                tracing::error!(directory = %root.display(), "log directory taken offline after a failed write or sync; replace the disk and restart");
+            }
+            Some((root, _)) => {
+                tracing::error!(directory = %root.display(), "the log directory that holds the metadata, or the last one, has failed: stopping");
+                std::process::exit(1);
+            }
+            None => {}
+        }
+    }
+
+    /// A completion that is no socket's.
+    pub(super) fn on_completion(&mut self, turn: &mut Turn, completion: Completion, done: &mut Vec<DiskDone>) {
+        match completion {
+            Completion::Read { key, result, buffer, .. } => {
+                let Some(InFlight::Read { asker, file }) = self.in_flight.try_remove(number_of(key)) else { return };
+                match result {
+                    Ok(_) => {
+                        let mut buffer = buffer;
+                        let bytes = buffer.split().freeze();
+                        turn.pool().give(buffer);
+                        done.push(DiskDone { asker, outcome: Ok(Done::Bytes(bytes)) });
+                    }
+                    Err(error) => {
+                        turn.pool().give(buffer);
+                        self.failed(asker, file, "read", &error, done);
+                    }
+                }
+            }
+            Completion::FileDone { key, what, result, .. } => match (self.in_flight.try_remove(number_of(key)), result) {
+                (Some(InFlight::Sync { asker, .. }), Ok(())) => done.push(DiskDone { asker, outcome: Ok(Done::Synced) }),
+                (Some(InFlight::Sync { asker, file }), Err(error)) => self.failed(asker, file, "sync", &error, done),
+                (Some(InFlight::Background { file }), Err(error)) if !is_unsupported(&error) => {
+                    tracing::warn!(file = %self.shown(file), ?what, %error, "background work on a log file failed; its next sync decides");
+                }
+                _ => {}
+            },
+            Completion::Written { .. }
+            | Completion::Received { .. }
+            | Completion::Sent { .. }
+            | Completion::Connected { .. }
+            | Completion::Doorbell => {}
+        }
+    }
+
+    /// Looks whether a test holds the disk or has let it go.
+    pub(super) fn tick(&mut self, turn: &mut Turn, now: Now, done: &mut Vec<DiskDone>) {
+        if self.is_stalled(now) {
+            return;
+        }
+        while let Some(held) = self.stall.as_mut().and_then(|stall| stall.held.pop_front()) {
+            match held {
+                Held::Batches(batches) => self.write_batches(turn, batches, done),
+                Held::Effect(shard, effect) => self.start(turn, shard, effect, done),
+            }
+        }
+    }
+
+    fn is_stalled(&mut self, now: Now) -> bool {
+        let Some(stall) = &mut self.stall else { return false };
+        if now.mono >= stall.next_look {
+            stall.next_look = now.mono.after_ms(STALL_LOOK_MS);
+            stall.active = stall.sign.exists();
+        }
+        stall.active || !stall.held.is_empty() && stall.active
+    }
+}
+
+/// Orders to the ring for one file that nobody waits for.
+struct Background<'a> {
+    turn: &'a mut Turn,
+    in_flight: &'a mut Slab<InFlight>,
+    id: FileId,
+    file: &'a File,
+}
+
+impl Background<'_> {
+    fn key(&mut self) -> Key {
+        disk_key(self.in_flight.insert(InFlight::Background { file: self.id }))
+    }
+
+    fn allocate(&mut self, position: u64, length: u64) {
+        let key = self.key();
+        self.turn.allocate(key, self.file, position, length);
+    }
+
+    fn write_behind(&mut self, order: WriteBehindOrder) {
+        let key = self.key();
+        match order {
+            WriteBehindOrder::Start { position, length } => {
+                self.turn.sync_range(key, self.file, position, length, RangeSync::Start);
+            }
+            WriteBehindOrder::Finish { position, length } => {
+                self.turn.sync_range(key, self.file, position, length, RangeSync::Finish);
+            }
+            WriteBehindOrder::Drop { position, length } => {
+                self.turn.advise(key, self.file, position, length, Advice::DontNeed);
+            }
+        }
+    }
+}
+
+fn disk_key(number: usize) -> Key {
+    Key(KIND_DISK << 56 | number as u64)
+}
+
+fn number_of(key: Key) -> usize {
+    (key.0 & ((1 << 56) - 1)) as usize
+}
+
+/// The file system does not know the operation: nothing is lost but speed.
+fn is_unsupported(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corelog_shards::base::ids::Uuid;
+
+    fn file(base: i64) -> FileId {
+        FileId { log: TopicPartition { topic_id: Uuid([7; 16]), partition: 0 }, kind: FileKind::Log, base }
+    }
+
+    fn asker(seq: u64) -> Asker {
+        Asker { shard: ShardId(0), op: Op { slot: 0, seq } }
+    }
+
+    #[test]
+    fn writes_that_follow_each_other_become_one() {
+        let mut staged = Staged::default();
+        staged.add(asker(1), file(0), 0, [Bytes::from_static(b"ab")]);
+        staged.add(asker(2), file(5), 0, [Bytes::from_static(b"x")]);
+        staged.add(asker(3), file(0), 2, [Bytes::from_static(b"c"), Bytes::from_static(b"d")]);
+        staged.add(asker(4), file(0), 9, [Bytes::from_static(b"far")]);
+        let batches = staged.take();
+        let shape: Vec<_> = batches.iter().map(|b| (b.file.base, b.position, b.end, b.askers.len())).collect();
+        assert_eq!(shape, [(0, 0, 4, 2), (5, 0, 1, 1), (0, 9, 12, 1)]);
+    }
+}

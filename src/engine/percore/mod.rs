@@ -1,0 +1,16 @@
+//! The engine that corelog exists for: one pinned thread per core, each with its own ring, its own sockets and its own shards.
+//!
+//! [`serve`] starts it and returns when it has stopped. Reading order: `core` (the turn), `connection`, `credits`, `hop` (what crosses cores),
+//! `disk`, `mail` and `slow` (what reaches a core from other threads), `start`.
+
+mod clock;
+mod connection;
+mod core;
+mod credits;
+mod disk;
+mod hop;
+mod mail;
+mod slow;
+mod start;
+
+pub use start::{ServeError, serve};
