@@ -1,0 +1,208 @@
+//! A core's pool of receive and read buffers, by size class.
+//!
+//! A buffer leaves as `BytesMut`, its parts are handed on as `Bytes`, and what is left of it comes
+//! back by `give`. While parts of it live elsewhere the remainder waits in a list of lent buffers;
+//! `BytesMut::try_reclaim` gets the whole allocation back when the last part is gone. After warm-up
+//! the pool does not allocate.
+//!
+//! What the pool keeps is bounded: free buffers by bytes, lent ones by count; what exceeds a bound is
+//! simply freed. It does not bound what is *in use*: credits do (see `credits`).
+
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
+
+/// The sizes that are pooled. Larger requests are allocated exactly and freed after use.
+pub const SIZE_CLASSES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// Lent buffers looked at per `take`: more would make one turn pay for many, fewer would let
+/// reclaimable buffers wait behind long-lived ones.
+const RECLAIMS_PER_TAKE: usize = 8;
+
+/// Lent remainders remembered: beyond it their memory is freed with the last part, not reused.
+const LENT_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub struct BufferPool {
+    free: [Vec<BytesMut>; SIZE_CLASSES.len()],
+    lent: VecDeque<BytesMut>,
+    free_bytes: usize,
+    free_bytes_max: usize,
+    allocations: u64,
+}
+
+impl BufferPool {
+    /// Keeps at most `free_bytes_max` bytes of unused buffers.
+    pub fn new(free_bytes_max: usize) -> Self {
+        Self {
+            free: std::array::from_fn(|_| Vec::new()),
+            lent: VecDeque::new(),
+            free_bytes: 0,
+            free_bytes_max,
+            allocations: 0,
+        }
+    }
+
+    /// An empty buffer with room for at least `capacity` bytes.
+    pub fn take(&mut self, capacity: usize) -> BytesMut {
+        let Some(class) = class_for(capacity) else {
+            self.allocations += 1;
+            return BytesMut::with_capacity(capacity);
+        };
+        if self.free[class].is_empty() {
+            self.reclaim();
+        }
+        if let Some(buffer) = self.free[class].pop() {
+            self.free_bytes -= SIZE_CLASSES[class];
+            return buffer;
+        }
+        self.allocations += 1;
+        BytesMut::with_capacity(SIZE_CLASSES[class])
+    }
+
+    /// Takes back a buffer, or what is left of it after parts were split off; its content is dropped.
+    pub fn give(&mut self, mut buffer: BytesMut) {
+        buffer.clear();
+        match whole_class(&mut buffer) {
+            Whole::Class(class) => self.keep(class, buffer),
+            Whole::NotPooled => {}
+            Whole::Lent if self.lent.len() < LENT_MAX => self.lent.push_back(buffer),
+            Whole::Lent => {}
+        }
+    }
+
+    /// Takes back an immutable part if it is the last one of its buffer; else only drops it.
+    pub fn give_bytes(&mut self, bytes: Bytes) {
+        if let Ok(buffer) = bytes.try_into_mut() {
+            self.give(buffer);
+        }
+    }
+
+    /// Bytes of unused buffers held now.
+    pub fn free_bytes(&self) -> usize {
+        self.free_bytes
+    }
+
+    /// Buffers whose parts were still in use when last looked at.
+    pub fn lent(&self) -> usize {
+        self.lent.len()
+    }
+
+    /// Buffers allocated since the start; constant after warm-up.
+    pub fn allocations(&self) -> u64 {
+        self.allocations
+    }
+
+    fn reclaim(&mut self) {
+        for _ in 0..RECLAIMS_PER_TAKE.min(self.lent.len()) {
+            if let Some(buffer) = self.lent.pop_front() {
+                self.give(buffer);
+            }
+        }
+    }
+
+    fn keep(&mut self, class: usize, buffer: BytesMut) {
+        if self.free_bytes + SIZE_CLASSES[class] <= self.free_bytes_max {
+            self.free_bytes += SIZE_CLASSES[class];
+            self.free[class].push(buffer);
+        }
+    }
+}
+
+enum Whole {
+    /// The whole allocation is ours, of this class.
+    Class(usize),
+    /// The whole allocation is ours and of no class.
+    NotPooled,
+    /// Parts of it live elsewhere.
+    Lent,
+}
+
+fn class_for(capacity: usize) -> Option<usize> {
+    SIZE_CLASSES.iter().position(|&size| size >= capacity)
+}
+
+/// `try_reclaim` of one byte more than there is succeeds exactly if nobody else holds a part and
+/// the allocation is larger than this remainder. A buffer that has a class's size is taken as whole: a
+/// remainder of just that size is as good as one.
+fn whole_class(buffer: &mut BytesMut) -> Whole {
+    let exact = |capacity| SIZE_CLASSES.iter().position(|&size| size == capacity);
+    if buffer.capacity() == 0 {
+        return Whole::NotPooled;
+    }
+    if let Some(class) = exact(buffer.capacity()) {
+        return Whole::Class(class);
+    }
+    let larger = buffer.capacity() + 1;
+    if buffer.try_reclaim(larger) {
+        return exact(buffer.capacity()).map_or(Whole::NotPooled, Whole::Class);
+    }
+    if buffer.capacity() > SIZE_CLASSES[SIZE_CLASSES.len() - 1] {
+        return Whole::NotPooled;
+    }
+    Whole::Lent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_gets_the_smallest_class_that_fits() {
+        let mut pool = BufferPool::new(1 << 20);
+        assert_eq!(pool.take(1).capacity(), 4 << 10);
+        assert_eq!(pool.take(4097).capacity(), 16 << 10);
+        assert_eq!(pool.take((1 << 20) + 1).capacity(), (1 << 20) + 1);
+    }
+
+    #[test]
+    fn a_buffer_comes_back_when_its_last_part_is_gone() {
+        let mut pool = BufferPool::new(1 << 20);
+        let mut buffer = pool.take(4096);
+        buffer.extend_from_slice(&[1; 1000]);
+        let part = buffer.split_to(600).freeze();
+        pool.give(buffer);
+        assert_eq!((pool.lent(), pool.free_bytes()), (1, 0));
+        let other = pool.take(4096);
+        assert_eq!(pool.allocations(), 2, "the first buffer is still lent");
+        drop(part);
+        let again = pool.take(4096);
+        assert_eq!(
+            (pool.allocations(), again.capacity(), again.len()),
+            (2, 4096, 0)
+        );
+        drop((other, again));
+    }
+
+    #[test]
+    fn steady_use_does_not_allocate() {
+        let mut pool = BufferPool::new(1 << 20);
+        for _ in 0..100 {
+            let mut buffer = pool.take(10_000);
+            buffer.extend_from_slice(&[7; 9000]);
+            let parts: Vec<_> = (0..3).map(|_| buffer.split_to(3000).freeze()).collect();
+            pool.give(buffer);
+            drop(parts);
+        }
+        assert_eq!(pool.allocations(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_by_bytes() {
+        let mut pool = BufferPool::new(5 << 10);
+        let (first, second) = (pool.take(4096), pool.take(4096));
+        pool.give(first);
+        pool.give(second);
+        assert_eq!(pool.free_bytes(), 4096);
+    }
+
+    #[test]
+    fn one_off_sizes_are_not_kept() {
+        let mut pool = BufferPool::new(64 << 20);
+        let mut large = pool.take(3 << 20);
+        large.extend_from_slice(&[0; 100]);
+        let part = large.split_to(100).freeze();
+        pool.give(large);
+        pool.give_bytes(part);
+        assert_eq!((pool.free_bytes(), pool.lent()), (0, 0));
+    }
+}

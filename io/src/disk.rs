@@ -1,0 +1,5 @@
+//! Files and directories of log directories.
+
+mod file;
+
+pub use file::{File, OpenMode};

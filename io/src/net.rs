@@ -1,0 +1,6 @@
+//! Sockets: taking connections, dealing them to cores, and the socket itself.
+
+pub mod deal;
+mod socket;
+
+pub use socket::{ConnectionLimit, ConnectionPlace, Socket};
