@@ -9,6 +9,9 @@
 pub mod context;
 pub mod table;
 
+#[cfg(test)]
+mod documentation;
+
 pub mod fetch;
 pub mod produce;
 
