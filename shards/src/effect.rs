@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::base::ids::{FileId, Op, ReplyTo, ShardId, Text, TopicPartition};
 use crate::metadata::Image;
-use crate::part::{Part, Reply};
+use crate::part::Reply;
 
 /// Pieces of bytes that belong together, in order.
 pub type Chunks = SmallVec<[Bytes; 2]>;
@@ -73,8 +73,8 @@ pub enum Effect {
     },
     /// The metadata image to hand to every shard, front end and tool of this node (controller only).
     Publish(Arc<Image>),
-    /// What the checkpoint files of the log directories should say about this shard's partitions. The engine merges the reports of all
-    /// shards per directory and writes the files.
+    /// Partitions of this shard whose lines in the checkpoint files of their log directories have changed. The engine keeps the lines of all others as
+    /// they are, drops those of deleted logs, and writes the files of each directory.
     Checkpoint(Vec<PartitionCheckpoint>),
     /// The log directory of this partition can't be trusted any more: the engine takes it offline for all shards.
     LogDirFailed { log: TopicPartition },
@@ -97,18 +97,7 @@ pub struct PartitionCheckpoint {
 /// Shard to shard. A message does not know whether its receiver lives on another core.
 pub enum Message {
     /// This shard has applied the image of this version (and everything before).
-    Applied {
-        version: u64,
-    },
-    /// A part that one shard, not a connection, asks of another. Answered by `PartReply` with the same number.
-    Part {
-        number: u64,
-        part: Part,
-    },
-    PartReply {
-        number: u64,
-        reply: Reply,
-    },
+    Applied { version: u64 },
 }
 
 /// Where a shard puts its wishes. Reused from turn to turn, so that a wish costs no allocation.

@@ -31,6 +31,8 @@ pub enum Event {
         log: TopicPartition,
         opened: Result<Box<Log>, OpenFailure>,
     },
+    /// The log directory of these partitions is offline, whoever found out (also if this shard said so itself).
+    Offline { logs: Vec<TopicPartition> },
     /// The moment named by [`crate::shard::Shard::next_deadline`] has come.
     Tick,
     /// Stop cleanly: finish what is written, then write what a clean start needs and emit

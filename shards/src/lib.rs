@@ -16,3 +16,5 @@ pub mod metadata;
 pub mod part;
 pub mod partition;
 pub mod shard;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

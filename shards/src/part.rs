@@ -67,8 +67,6 @@ pub struct Produce {
     pub timeout_ms: u32,
     /// zstd is allowed (Produce v7 and later, P-2).
     pub zstd: bool,
-    /// The client is the broker's own admin client, which may write to internal topics (P-4).
-    pub internal: bool,
     pub entries: Entries<ProduceEntry>,
 }
 

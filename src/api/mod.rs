@@ -9,11 +9,14 @@
 pub mod context;
 pub mod table;
 
-#[cfg(test)]
-mod documentation;
-
+pub mod delete_records;
+pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod fetch;
+pub mod list_offsets;
+pub mod offset_for_leader_epoch;
 pub mod produce;
+mod resolve;
 
 use bytes::{Bytes, BytesMut};
 use corelog_shards::base::ids::ShardId;

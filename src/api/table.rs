@@ -39,4 +39,9 @@ macro_rules! apis {
 apis! {
     0 Produce 3..=13 true produce;
     1 Fetch 4..=18 true fetch;
+    2 ListOffsets 1..=11 false list_offsets;
+    21 DeleteRecords 0..=2 false delete_records;
+    23 OffsetForLeaderEpoch 2..=4 false offset_for_leader_epoch;
+    35 DescribeLogDirs 1..=5 false describe_log_dirs;
+    61 DescribeProducers 0..=0 false describe_producers;
 }
