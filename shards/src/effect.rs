@@ -30,7 +30,7 @@ pub enum Effect {
         position: u64,
         chunks: Chunks,
     },
-    /// fdatasync.
+    /// fdatasync; of a file that was made since its directory was synced last, the directory too.
     Sync { op: Op, file: FileId },
     /// Read at most `len` bytes at `position`.
     Read {
@@ -41,7 +41,7 @@ pub enum Effect {
     },
     /// The whole content of a sealed, small file (an index), mapped or read: a byte area that is valid as long as it is held.
     Map { op: Op, file: FileId },
-    /// The file gets no more writes: cut it to `len` (preallocated space goes), then it may be closed.
+    /// The file gets no more writes: its length becomes `len` (preallocated space goes; it is made if it is not there), then it may be closed.
     Seal { op: Op, file: FileId, len: u64 },
     /// Cut the file to `len`; it stays the active one.
     Truncate { op: Op, file: FileId, len: u64 },

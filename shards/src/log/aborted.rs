@@ -1,6 +1,6 @@
 //! Aborted transactions (T-7, T-8): what a reader of committed records must leave out, and the bytes of `.txnindex` files.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 
 /// Size of an entry.
 pub(super) const ENTRY: usize = 34;
@@ -46,19 +46,19 @@ pub(super) struct Aborted {
 }
 
 impl Aborted {
-    /// Reads one segment's file; `None` if it is corrupt.
-    pub(super) fn parse(bytes: &Bytes) -> Option<Vec<AbortedTxn>> {
-        if !bytes.len().is_multiple_of(ENTRY) {
-            return None;
+    /// Reads the file of a segment that holds the offsets `base..end`: what can be believed, and whether that is all of it.
+    pub(super) fn parse(bytes: &[u8], base: i64, end: i64) -> (Vec<AbortedTxn>, bool) {
+        let mut entries = Vec::new();
+        let mut next = base;
+        for entry in bytes.chunks_exact(ENTRY).map_while(AbortedTxn::decode) {
+            if !(next..end).contains(&entry.last_offset) {
+                break;
+            }
+            next = entry.last_offset + 1;
+            entries.push(entry);
         }
-        let entries: Vec<_> = bytes
-            .chunks_exact(ENTRY)
-            .map(AbortedTxn::decode)
-            .collect::<Option<_>>()?;
-        let grows = entries
-            .windows(2)
-            .all(|pair| pair[0].last_offset < pair[1].last_offset);
-        grows.then_some(entries)
+        let whole = entries.len() * ENTRY == bytes.len();
+        (entries, whole)
     }
 
     pub(super) fn push(&mut self, entry: AbortedTxn) {
@@ -117,12 +117,13 @@ mod tests {
             entry.encode(&mut bytes);
         }
         assert_eq!(bytes.len(), 2 * ENTRY);
-        assert_eq!(
-            Aborted::parse(&bytes.clone().freeze()).expect("valid"),
-            entries
-        );
+        assert_eq!(Aborted::parse(&bytes, 0, 10), (entries.to_vec(), true));
+        assert_eq!(Aborted::parse(&bytes, 0, 7), (entries[..1].to_vec(), false));
         bytes.truncate(ENTRY + 3);
-        assert!(Aborted::parse(&bytes.freeze()).is_none());
+        assert_eq!(
+            Aborted::parse(&bytes, 0, 10),
+            (entries[..1].to_vec(), false)
+        );
     }
 
     #[test]

@@ -2,34 +2,31 @@
 //!
 //! A [`Log`] decides and never acts: it emits `Effect`s and is told what came of them. Its files are those of Apache Kafka, byte for
 //! byte (kafka.md 5.1 and 5.2). Reading order: [`partition_log`], [`append`], [`ends`], [`settle`], [`read`], [`time_search`],
-//! [`retention`], then what they stand on.
+//! [`retention`], [`recovery`], then what they stand on.
 //!
 //! Not here: validation of batches, the high watermark, and who may read how far; those are the partition's.
 
 pub mod append;
-#[cfg_attr(not(test), expect(dead_code, reason = "recovery needs it"))]
 pub mod checkpoint_format;
 pub mod limits;
 pub mod partition_log;
 pub mod producers;
 pub mod read;
+pub mod recovery;
 pub mod tail_cache;
 pub mod time_search;
 
-#[cfg_attr(not(test), expect(dead_code, reason = "recovery needs it"))]
 mod aborted;
+mod batch_walk;
 mod ends;
-#[cfg_attr(not(test), expect(dead_code, reason = "recovery needs it"))]
 mod epochs;
 pub mod header;
+mod listing;
 mod marker;
-#[cfg_attr(not(test), expect(dead_code, reason = "recovery needs it"))]
 mod offset_index;
 mod retention;
-#[expect(dead_code, reason = "recovery needs it")]
 mod segment;
 mod settle;
-#[cfg_attr(not(test), expect(dead_code, reason = "recovery needs it"))]
 mod time_index;
 
 #[cfg(test)]
@@ -39,6 +36,7 @@ pub use append::{AckAfter, AppendBatch, AppendRefused, Appended};
 pub use partition_log::{Log, Progress};
 pub use producers::Origin;
 pub use read::{Available, Finished, ReadFailed, ReadOutcome, ReadRequest};
+pub use recovery::{DirEntry, DiskOrder, RecoveryInput, Shutdown, recover};
 pub use tail_cache::TailCache;
 pub use time_search::{TimeOffset, TimeOutcome, TimeTarget};
 

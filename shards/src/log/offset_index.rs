@@ -60,6 +60,22 @@ pub(super) fn ceiling(bytes: &[u8], relative_offset: i64) -> Option<u32> {
     (at < len(bytes)).then(|| entry(bytes, at).1)
 }
 
+/// The length of the entries that can be believed: both parts grow, offsets stay below `below`, positions below `size`.
+pub(super) fn valid(bytes: &[u8], below: i64, size: u64) -> usize {
+    let mut count = 0;
+    let mut previous = None;
+    while count < len(bytes) {
+        let (offset, position) = entry(bytes, count);
+        let grows = previous.is_none_or(|(o, p)| offset > o && position > p);
+        if !grows || i64::from(offset) >= below || u64::from(position) >= size {
+            break;
+        }
+        previous = Some((offset, position));
+        count += 1;
+    }
+    count * ENTRY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +113,18 @@ mod tests {
         push(&mut bytes, 1, 2);
         bytes.extend_from_slice(&[9; 7]);
         assert_eq!(last(&bytes), Some((1, 2)));
+    }
+
+    #[test]
+    fn entries_are_believed_as_long_as_they_grow_and_stay_inside() {
+        let mut bytes = Vec::new();
+        for at in 1..=4u32 {
+            push(&mut bytes, at * 10, at * 1000);
+        }
+        assert_eq!(valid(&bytes, 1000, 10_000), 4 * ENTRY);
+        assert_eq!(valid(&bytes, 30, 10_000), 2 * ENTRY);
+        assert_eq!(valid(&bytes, 1000, 3000), 2 * ENTRY);
+        bytes.extend_from_slice(&[0; 3 * ENTRY]);
+        assert_eq!(valid(&bytes, 1000, 10_000), 4 * ENTRY);
     }
 }

@@ -106,7 +106,10 @@ impl Log {
 
     fn delete_oldest(&mut self, count: usize, high_watermark: i64, out: &mut Outbox) {
         let settled = (0..count)
-            .take_while(|&at| self.next_base(at) <= self.recovery_point())
+            .take_while(|&at| {
+                self.settling
+                    .is_settled(self.sealed[at].base, self.next_base(at))
+            })
             .count();
         if settled < count {
             self.settling.wait_for_retention(high_watermark);
@@ -135,9 +138,5 @@ impl Log {
         self.aborted.forget_below(first_base);
         self.delete(files, self.config.file_delete_delay_ms, out);
         self.advance_log_start(first_base, out);
-    }
-
-    fn recovery_point(&self) -> i64 {
-        self.settling.recovery_point()
     }
 }

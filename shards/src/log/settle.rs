@@ -94,6 +94,12 @@ impl Settling {
         self.recovery_point
     }
 
+    /// No effect on the files of this sealed segment is under way or to come.
+    pub(super) fn is_settled(&self, base: i64, next_base: i64) -> bool {
+        next_base <= self.recovery_point
+            && self.rolled.first().is_none_or(|first| base < first.base)
+    }
+
     /// When a round is due; none while one is under way.
     pub(super) fn due(&self) -> Option<Mono> {
         self.due.filter(|_| self.round.is_none())

@@ -64,9 +64,22 @@ pub(super) fn floor(bytes: &[u8], timestamp: i64) -> Option<TimeEntry> {
         .map(|at| entry(bytes, at))
 }
 
-/// How many entries speak of offsets at or below `relative_offset`.
-pub(super) fn count_to(bytes: &[u8], relative_offset: u32) -> usize {
-    prefix(bytes, |entry| entry.relative_offset <= relative_offset)
+/// The length of the entries that can be believed: they grow, and speak of offsets up to `relative_offset`.
+pub(super) fn valid(bytes: &[u8], relative_offset: u32) -> usize {
+    let mut count = 0;
+    let mut previous: Option<TimeEntry> = None;
+    while count < len(bytes) {
+        let next = entry(bytes, count);
+        let grows = previous.is_none_or(|p| {
+            next.timestamp > p.timestamp && next.relative_offset >= p.relative_offset
+        });
+        if !grows || next.relative_offset > relative_offset {
+            break;
+        }
+        previous = Some(next);
+        count += 1;
+    }
+    count * ENTRY
 }
 
 #[cfg(test)]
@@ -111,6 +124,7 @@ mod tests {
         assert_eq!(floor(&bytes, 9), None);
         assert_eq!(floor(&bytes, 10), Some(at(10, 1)));
         assert_eq!(floor(&bytes, 99), Some(at(20, 2)));
-        assert_eq!(count_to(&bytes, 1), 1);
+        assert_eq!(valid(&bytes, 1), ENTRY);
+        assert_eq!(valid(&bytes, 2), 2 * ENTRY);
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
+use super::disk::name_of;
 use super::rig::*;
-use crate::base::ids::FileKind;
 use crate::log::*;
 use crate::metadata::{TimestampType, TopicConfig};
 
@@ -50,19 +50,6 @@ pub(super) fn partition(name: &str) -> BTreeMap<String, Vec<u8>> {
     golden().into_iter().filter_map(inside).collect()
 }
 
-fn name_of(kind: FileKind, base: i64) -> Option<String> {
-    let suffix = match kind {
-        FileKind::Log => "log",
-        FileKind::OffsetIndex => "index",
-        FileKind::TimeIndex => "timeindex",
-        FileKind::TxnIndex => "txnindex",
-        FileKind::ProducerSnapshot => "snapshot",
-        FileKind::LeaderEpochs => return Some("leader-epoch-checkpoint".to_owned()),
-        FileKind::PartitionMetadata | FileKind::MetadataSnapshot { .. } => return None,
-    };
-    Some(format!("{base:020}.{suffix}"))
-}
-
 /// Appends all batches of a partition one by one, stops, and compares the files.
 fn replay(name: &str, config: TopicConfig) {
     let golden = partition(name);
@@ -87,11 +74,7 @@ fn replay(name: &str, config: TopicConfig) {
     }
     rig.stop();
     for (path, expected) in &golden {
-        let ours = rig
-            .disk
-            .files
-            .iter()
-            .find(|(id, _)| name_of(id.kind, id.base).as_ref() == Some(path));
+        let ours = rig.disk.files.iter().find(|(id, _)| name_of(**id) == *path);
         match ours {
             Some((_, ours)) => assert!(ours.data == *expected, "{name}/{path} differs"),
             None => assert!(
@@ -101,7 +84,7 @@ fn replay(name: &str, config: TopicConfig) {
         }
     }
     for id in rig.disk.files.keys() {
-        let path = name_of(id.kind, id.base).unwrap();
+        let path = name_of(*id);
         assert!(golden.contains_key(&path), "Kafka has no {name}/{path}");
     }
 }

@@ -7,4 +7,6 @@
 mod basics;
 mod disk;
 mod golden;
+mod model;
+mod opening;
 mod rig;

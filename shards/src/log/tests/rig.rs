@@ -28,6 +28,26 @@ pub(super) struct Rig {
     pub(super) waiting: Vec<Effect>,
 }
 
+/// How a directory is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub(super) shutdown: Shutdown,
+    pub(super) recovery_point: i64,
+    pub(super) log_start: i64,
+    pub(super) truncate_to: Option<i64>,
+}
+
+impl How {
+    pub(super) fn after(shutdown: Shutdown, recovery_point: i64) -> How {
+        How {
+            shutdown,
+            recovery_point,
+            log_start: 0,
+            truncate_to: None,
+        }
+    }
+}
+
 pub(super) fn now() -> Now {
     Now {
         mono: Mono(1_000_000),
@@ -63,6 +83,23 @@ impl Rig {
             now: now(),
             waiting: Vec::new(),
         }
+    }
+
+    /// Opens what is on the disk.
+    pub(super) fn open(mut disk: Disk, config: &TopicConfig, how: How) -> Result<Rig, OpenFailure> {
+        let input = RecoveryInput {
+            id: ID,
+            slot: 3,
+            files: disk.listing(),
+            shutdown: how.shutdown,
+            recovery_point: how.recovery_point,
+            log_start: how.log_start,
+            truncate_to: how.truncate_to,
+            config: Arc::new(config.clone()),
+            now: now(),
+        };
+        let log = recover(input, &mut |order| Ok(disk.obey(order)))?;
+        Ok(Rig::with(*log, disk))
     }
 
     pub(super) fn try_append(&mut self, batch: &AppendBatch) -> Result<Appended, AppendRefused> {
