@@ -202,13 +202,25 @@ impl LogDirs {
         }
     }
 
-    /// Takes the directory of this replica out of use; gives its path.
-    pub fn set_offline(&self, log: TopicPartition) -> Option<(PathBuf, usize)> {
+    /// Takes the directory of this replica out of use. Gives its path and every replica in it, the first time.
+    pub fn set_offline(&self, log: TopicPartition) -> Option<(PathBuf, Vec<TopicPartition>)> {
         let mut state = self.lock();
-        let directory = usize::from(state.places.get(&log)?.directory);
-        state.offline[directory] = true;
-        let left = state.offline.iter().filter(|offline| !**offline).count();
-        Some((self.roots[directory].clone(), left))
+        let directory = state.places.get(&log)?.directory;
+        if std::mem::replace(&mut state.offline[usize::from(directory)], true) {
+            return None;
+        }
+        let logs = state.places.iter().filter(|(_, place)| place.directory == directory).map(|(log, _)| *log);
+        let mut logs: Vec<TopicPartition> = logs.collect();
+        logs.sort_unstable();
+        Some((self.roots[usize::from(directory)].clone(), logs))
+    }
+
+    /// The replica is not one of this broker's any more.
+    pub fn forget(&self, log: TopicPartition) {
+        let mut state = self.lock();
+        if let Some(place) = state.places.remove(&log) {
+            state.replicas[usize::from(place.directory)] -= 1;
+        }
     }
 
     /// What DescribeLogDirs shows.

@@ -14,21 +14,22 @@ use corelog_shards::base::time::Now;
 use corelog_shards::log::{DirEntry, DiskOrder, Log, OpenFailure, RecoveryInput, Shutdown, recover};
 use corelog_shards::metadata::{Image, TopicConfig};
 
+use super::clock::Clock;
 use super::log_dirs::LogDirs;
 
 /// What every recovery of this start shares.
 pub struct Recoverer {
     dirs: Arc<LogDirs>,
     shutdown: Shutdown,
-    now: fn() -> Now,
+    clock: Clock,
     /// The image by which a log's configuration is known: set before any shard can ask for a log.
     image: RwLock<Option<Arc<Image>>>,
     first_image: OnceLock<()>,
 }
 
 impl Recoverer {
-    pub fn new(dirs: Arc<LogDirs>, shutdown: Shutdown, now: fn() -> Now) -> Recoverer {
-        Recoverer { dirs, shutdown, now, image: RwLock::new(None), first_image: OnceLock::new() }
+    pub fn new(dirs: Arc<LogDirs>, shutdown: Shutdown, clock: Clock) -> Recoverer {
+        Recoverer { dirs, shutdown, clock, image: RwLock::new(None), first_image: OnceLock::new() }
     }
 
     /// There is a newer image. True for the first one.
@@ -56,7 +57,7 @@ impl Recoverer {
             log_start: log_start.unwrap_or(0),
             config: config.unwrap_or_else(|| Arc::new(TopicConfig::default())),
             shutdown: self.shutdown,
-            now: (self.now)(),
+            now: self.clock.now(),
         };
         open(opening).inspect_err(|failure| {
             tracing::error!(directory = %directory.display(), reason = %failure.reason, "log can't be opened: its partition stays offline");

@@ -64,6 +64,8 @@ pub(super) enum Next {
 pub(super) struct Connection {
     pub(super) socket: Socket,
     pub(super) peer: IpAddr,
+    /// Index of the listener on which it came.
+    pub(super) listener: u8,
     pub(super) receive: Receive,
     pub(super) buffer: BytesMut,
     /// Bytes of the request pool that this connection holds for its buffer and its armed window.
@@ -82,6 +84,8 @@ pub(super) struct Connection {
     /// The request that executes is a barrier: nothing may start beside it.
     pub(super) exclusive: bool,
     pub(super) lacks: Option<Lacks>,
+    /// It waited for this and is the first that may take it now.
+    pub(super) woken: Option<Lacks>,
     /// Keys of requests whose parts are out, to cancel when the connection closes.
     pub(super) waiting: SmallVec<[u32; 4]>,
     pub(super) outgoing: Vec<Bytes>,
@@ -99,10 +103,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: Socket, peer: IpAddr, now: Mono) -> Connection {
+    pub(super) fn new(socket: Socket, peer: IpAddr, listener: u8, now: Mono) -> Connection {
         Connection {
             socket,
             peer,
+            listener,
             receive: Receive::Off,
             buffer: BytesMut::new(),
             paid: 0,
@@ -114,6 +119,7 @@ impl Connection {
             executing: 0,
             exclusive: false,
             lacks: None,
+            woken: None,
             waiting: SmallVec::new(),
             outgoing: Vec::new(),
             outgoing_bytes: 0,

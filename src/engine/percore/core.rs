@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use corelog_io::buffer::BufferPool;
 use corelog_io::executor::CoreHandle;
-use corelog_io::inbox::Inbox;
+use corelog_io::inbox::{Inbox, InboxSender};
 use corelog_io::mesh::MeshPort;
 use corelog_io::net::Socket;
 use corelog_io::net::deal::CoreLoads;
@@ -30,9 +30,9 @@ use super::connection::{Connection, Lacks, Next, Receive};
 use super::credits::CoreCredits;
 use super::disk::{Disk, DiskDone};
 use super::hop::{Freight, Hop, Hops};
-use super::clock::Clock;
 use super::mail::Mail;
 use crate::api::{Answer, BrokerView, Context, Directories};
+use crate::engine::clock::Clock;
 use crate::engine::reply_order::{Outcome, Pieces};
 use crate::engine::requests::{Carry, Origin, Progress, Requests, Stepped, front_of};
 use crate::metrics::{CreditKind, Metrics};
@@ -122,7 +122,8 @@ pub(super) struct Parts {
     pub(super) disk: Disk,
     pub(super) credits: CoreCredits,
     pub(super) image: Arc<Image>,
-    pub(super) view: Arc<BrokerView>,
+    /// One per listener.
+    pub(super) views: Vec<Arc<BrokerView>>,
     pub(super) directories: Arc<Directories>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) limits: Limits,
@@ -131,6 +132,8 @@ pub(super) struct Parts {
     /// Called with what should stand in the checkpoint files.
     pub(super) checkpoint: Box<dyn Fn(Vec<corelog_shards::effect::PartitionCheckpoint>) + Send>,
     pub(super) loads: CoreLoads,
+    /// The inboxes of all cores.
+    pub(super) peers: Vec<InboxSender<Mail>>,
     /// Called when a shard of this core has stopped.
     pub(super) stopped: Box<dyn Fn(ShardId) + Send>,
 }
@@ -145,6 +148,8 @@ pub(super) struct Core {
     starved: VecDeque<Carry>,
     /// Hops that found their ring full, per core: bounded by the requests that are under way.
     backlog: Vec<VecDeque<Hop>>,
+    /// Freight that found the slot table full, in order.
+    overflow: VecDeque<(usize, Freight)>,
     /// Parts of this core that are out to each other core.
     out: Vec<usize>,
     next_sweep: Mono,
@@ -173,6 +178,7 @@ impl Core {
             connections: Slab::new(),
             starved: VecDeque::new(),
             backlog: (0..cores).map(|_| VecDeque::new()).collect(),
+            overflow: VecDeque::new(),
             out: vec![0; cores],
             next_sweep: now.mono.after_ms(SWEEP_MS),
             load_since: now.mono,
@@ -195,6 +201,7 @@ impl Core {
             self.take_hops();
             self.take_mail();
             self.take_timers();
+            self.settle_credits();
             self.settle();
             self.send_answers();
             self.flush_hops();
@@ -204,7 +211,7 @@ impl Core {
 
     /// The one wait of the turn. Without anything to do it sleeps until something completes or a timer is due.
     async fn rest(&mut self, handle: &CoreHandle) {
-        let busy = !self.scratch.visit.is_empty() || self.backlog.iter().any(|hops| !hops.is_empty());
+        let busy = !self.scratch.visit.is_empty() || self.backlog.iter().any(|hops| !hops.is_empty()) || !self.overflow.is_empty();
         let longest = self.until_next_deadline();
         let Parts { turn, mesh, inbox, .. } = &mut self.parts;
         let rested = if busy {
@@ -266,7 +273,7 @@ impl Core {
         self.parts.inbox.drain(|mail| mails.push(mail));
         for mail in mails.drain(..) {
             match mail {
-                Mail::Socket { socket, peer } => self.accept(socket, peer),
+                Mail::Socket { socket, peer, listener } => self.accept(socket, peer, listener),
                 Mail::Image(image) => {
                     if image.version > self.parts.image.version {
                         self.parts.image = Arc::clone(&image);
@@ -275,6 +282,7 @@ impl Core {
                         }
                     }
                 }
+                Mail::Credits => {}
                 Mail::Directories(directories) => self.parts.directories = directories,
                 Mail::Done { asker, outcome } => self.deliver(asker.shard, Event::Done { op: asker.op, outcome }),
                 Mail::Placed { log, directory } => self.parts.disk.place(log, directory),
@@ -397,8 +405,14 @@ impl Core {
     // ---- hops -------------------------------------------------------------------------------------------------------------------
 
     fn ship(&mut self, core: usize, freight: Freight) {
-        let slot = self.parts.hops.put(freight);
-        self.push_hop(core, Hop::Freight(slot));
+        if !self.overflow.is_empty() {
+            self.overflow.push_back((core, freight));
+            return;
+        }
+        match self.parts.hops.reserve(freight) {
+            Ok(slot) => self.push_hop(core, Hop::Freight(slot)),
+            Err(freight) => self.overflow.push_back((core, freight)),
+        }
     }
 
     fn push_hop(&mut self, core: usize, hop: Hop) {
@@ -410,6 +424,15 @@ impl Core {
     }
 
     fn flush_hops(&mut self) {
+        while let Some((core, freight)) = self.overflow.pop_front() {
+            match self.parts.hops.reserve(freight) {
+                Ok(slot) => self.push_hop(core, Hop::Freight(slot)),
+                Err(freight) => {
+                    self.overflow.push_front((core, freight));
+                    break;
+                }
+            }
+        }
         for (core, backlog) in self.backlog.iter_mut().enumerate() {
             while let Some(hop) = backlog.pop_front() {
                 if let Err(hop) = self.parts.mesh.push(core, hop) {
@@ -466,8 +489,9 @@ impl Core {
     fn begin(&mut self, index: usize, total: usize) {
         let connection = &mut self.connections[index];
         let frame = connection.take(total);
-        connection.paid = connection.paid.saturating_sub(total);
-        let origin = Origin { connection: index as u64, seq: connection.order.admit(), bytes: total, parked: false };
+        let bytes = total.min(connection.paid);
+        connection.paid -= bytes;
+        let origin = Origin { connection: index as u64, seq: connection.order.admit(), bytes, parked: false };
         connection.executing += 1;
         connection.last_active = self.now.mono;
         let cx = Context {
@@ -596,8 +620,8 @@ impl Core {
     /// Reply bytes are reserved before data is read; the one that waits longest is served first. The largest answer always fits
     /// once others are done, because a request is capped to what the pool holds.
     fn pay_for_reply(&mut self, item: &Carry) -> bool {
-        let bytes = needs_reply_bytes(item).min(self.parts.credits.reply_bytes.share.capacity() as usize);
-        if !self.starved.is_empty() || !self.parts.credits.reply_bytes.take(bytes) {
+        let bytes = needs_reply_bytes(item).min(self.parts.credits.reply_bytes.total() as usize);
+        if !self.starved.is_empty() || !self.parts.credits.reply_bytes.take(bytes, false) {
             return false;
         }
         self.note_reserved(item, bytes);
@@ -617,8 +641,8 @@ impl Core {
             self.parts.credits.reply_bytes.give(bytes);
         }
         while let Some(item) = self.starved.pop_front() {
-            let bytes = needs_reply_bytes(&item).min(self.parts.credits.reply_bytes.share.capacity() as usize);
-            if !self.parts.credits.reply_bytes.take_as_first(bytes) {
+            let bytes = needs_reply_bytes(&item).min(self.parts.credits.reply_bytes.total() as usize);
+            if !self.parts.credits.reply_bytes.take(bytes, true) {
                 self.starved.push_front(item);
                 return;
             }
@@ -629,8 +653,8 @@ impl Core {
 
     // ---- connections ------------------------------------------------------------------------------------------------------------
 
-    fn accept(&mut self, socket: Socket, peer: IpAddr) {
-        let index = self.connections.insert(Connection::new(socket, peer, self.now.mono));
+    fn accept(&mut self, socket: Socket, peer: IpAddr, listener: u8) {
+        let index = self.connections.insert(Connection::new(socket, peer, listener, self.now.mono));
         self.counters().connections_opened.increment();
         self.scratch.visit.push(index);
     }
@@ -659,14 +683,16 @@ impl Core {
                     return;
                 }
                 Next::Frame { total } => {
+                    let woken = connection.woken;
                     if !self.rings_have_room() {
                         self.lack(index, Lacks::Ring);
                         return;
                     }
-                    if !self.parts.credits.request_count.take(1) {
+                    if !self.parts.credits.request_count.take(1, woken == Some(Lacks::RequestCount)) {
                         self.lack(index, Lacks::RequestCount);
                         return;
                     }
+                    self.was_served(index);
                     self.begin(index, total);
                 }
             }
@@ -675,9 +701,20 @@ impl Core {
     }
 
     fn lack(&mut self, index: usize, lacks: Lacks) {
-        self.connections[index].lacks = Some(lacks);
-        self.parts.credits.wait(index, lacks);
-        self.counters().credit(lacks.kind()).waits.increment();
+        let connection = &mut self.connections[index];
+        connection.lacks = Some(lacks);
+        let woken = connection.woken.take() == Some(lacks);
+        self.parts.credits.wait(index, lacks, woken);
+        if !woken {
+            self.counters().credit(lacks.kind()).waits.increment();
+        }
+    }
+
+    /// A connection that was woken got what it waited for: the next one may try.
+    fn was_served(&mut self, index: usize) {
+        if let Some(lacks) = self.connections[index].woken.take() {
+            self.wake(lacks);
+        }
     }
 
     /// Arms the next receive, if its bytes can be paid for.
@@ -699,14 +736,16 @@ impl Core {
         let wanted = least.max(connection.window);
         // A frame is read only when all of it is paid for, or two halves could wait for each other for ever.
         let whole = missing.max(1);
-        let window = if self.parts.credits.request_bytes.take(whole.max(wanted)) {
+        let woken = connection.woken == Some(Lacks::RequestBytes);
+        let window = if self.parts.credits.request_bytes.take(whole.max(wanted), woken) {
             whole.max(wanted)
-        } else if self.parts.credits.request_bytes.take(whole) {
+        } else if self.parts.credits.request_bytes.take(whole, woken) {
             whole
         } else {
             self.lack(index, Lacks::RequestBytes);
             return;
         };
+        self.was_served(index);
         self.receive_into(index, window);
     }
 
@@ -733,10 +772,11 @@ impl Core {
                 connection.paid -= unused;
                 self.give_request_bytes(unused);
             }
-            // What came without being asked for is at most one small provided buffer: it is charged even when there is nothing left.
+            // What comes to an idle connection is at most one small provided buffer; it is here whether or not there are credits for it.
             Receive::Cold(_) => {
-                connection.paid += got;
-                self.parts.credits.request_bytes.share.take_always(got as u64);
+                if self.parts.credits.request_bytes.take(got, true) {
+                    connection.paid += got;
+                }
             }
             Receive::Off => {}
         }
@@ -912,8 +952,27 @@ impl Core {
             && let Some(connection) = self.connections.get_mut(index)
         {
             connection.lacks = None;
+            connection.woken = Some(lacks);
             self.scratch.visit.push(index);
         }
+    }
+
+    /// Once a turn: other cores may have given credits back, and may wait for ours.
+    fn settle_credits(&mut self) {
+        for lacks in [Lacks::RequestBytes, Lacks::RequestCount] {
+            if self.parts.credits.waiting(lacks) > 0 {
+                self.wake(lacks);
+            }
+        }
+        if !self.starved.is_empty() {
+            self.give_reply_bytes(0);
+        }
+        let Parts { credits, peers, .. } = &mut self.parts;
+        // A full inbox means that the core is awake anyway.
+        let mut wake = |core: usize| drop(peers[core].push(Mail::Credits));
+        credits.request_bytes.settle(&mut wake);
+        credits.request_count.settle(&mut wake);
+        credits.reply_bytes.settle(&mut wake);
     }
 
     // ---- metrics ----------------------------------------------------------------------------------------------------------------
@@ -940,7 +999,7 @@ impl Core {
             (CreditKind::RequestCount, &credits.request_count),
             (CreditKind::ReplyBytes, &credits.reply_bytes),
         ] {
-            counters.credit(kind).free.set(share.share.free() as i64);
+            counters.credit(kind).free.set(share.free() as i64);
             counters.credit(kind).waiters.set(share.waiters() as i64);
         }
         counters.credit(CreditKind::ReplyBytes).waiters.set(self.starved.len() as i64);

@@ -2,37 +2,47 @@
 
 use std::collections::VecDeque;
 
-use corelog_io::credits::Share;
+use corelog_io::credits::{CreditStats, Share};
 
 use super::connection::Lacks;
 
 /// One kind of credit with the connections that wait for it, first in, first out.
 pub(super) struct Kind {
-    pub(super) share: Share,
+    share: Share,
+    stats: CreditStats,
     waiters: VecDeque<usize>,
 }
 
 impl Kind {
-    fn new(share: Share) -> Kind {
-        Kind { share, waiters: VecDeque::new() }
+    fn new((share, stats): (Share, CreditStats)) -> Kind {
+        Kind { share, stats, waiters: VecDeque::new() }
     }
 
-    /// Takes `n`, unless others wait already or there is not enough.
-    pub(super) fn take(&mut self, n: usize) -> bool {
-        self.waiters.is_empty() && self.share.try_take(n as u64)
-    }
-
-    /// As [`Kind::take`], for the one that waited longest and has just been woken.
-    pub(super) fn take_as_first(&mut self, n: usize) -> bool {
-        self.share.try_take(n as u64)
+    /// Takes `n`. Who was not woken may not overtake those that wait.
+    pub(super) fn take(&mut self, n: usize, woken: bool) -> bool {
+        (woken || self.waiters.is_empty()) && (self.share.try_take(n as u64) || self.share.wait_for(n as u64))
     }
 
     pub(super) fn give(&mut self, n: usize) {
         self.share.give(n as u64);
     }
 
+    /// Credits of the whole broker that nobody holds.
+    pub(super) fn free(&self) -> u64 {
+        self.stats.free()
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.stats.total()
+    }
+
     pub(super) fn waiters(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// Once a turn: lends what is unused to cores that wait.
+    pub(super) fn settle(&mut self, wake: impl FnMut(usize)) {
+        self.share.settle(wake);
     }
 }
 
@@ -48,7 +58,12 @@ pub(super) struct CoreCredits {
 }
 
 impl CoreCredits {
-    pub(super) fn new(request_bytes: Share, request_count: Share, reply_bytes: Share, parked_max: usize) -> CoreCredits {
+    pub(super) fn new(
+        request_bytes: (Share, CreditStats),
+        request_count: (Share, CreditStats),
+        reply_bytes: (Share, CreditStats),
+        parked_max: usize,
+    ) -> CoreCredits {
         CoreCredits {
             request_bytes: Kind::new(request_bytes),
             request_count: Kind::new(request_count),
@@ -59,19 +74,18 @@ impl CoreCredits {
         }
     }
 
-    /// `connection` has to wait for `lacks`.
-    pub(super) fn wait(&mut self, connection: usize, lacks: Lacks) {
-        self.queue(lacks).push_back(connection);
+    /// `connection` has to wait for `lacks`: at the end, or in front again if it was woken in vain.
+    pub(super) fn wait(&mut self, connection: usize, lacks: Lacks, woken: bool) {
+        if woken {
+            self.queue(lacks).push_front(connection);
+        } else {
+            self.queue(lacks).push_back(connection);
+        }
     }
 
     /// The connection that has waited longest for `lacks`.
     pub(super) fn next_waiter(&mut self, lacks: Lacks) -> Option<usize> {
         self.queue(lacks).pop_front()
-    }
-
-    /// Puts a woken waiter back in front: it still lacks.
-    pub(super) fn wait_again(&mut self, connection: usize, lacks: Lacks) {
-        self.queue(lacks).push_front(connection);
     }
 
     /// The connection is gone.

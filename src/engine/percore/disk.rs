@@ -147,6 +147,9 @@ pub(super) struct Disk {
     window_bytes: u64,
     stall: Option<Stall>,
     metrics: Arc<Metrics>,
+    core: usize,
+    /// Tells the whole broker that the log directory of a replica has failed.
+    offline: Box<dyn Fn(TopicPartition) + Send>,
 }
 
 /// A test's hold on the disk: while the file exists, nothing is written and nothing completes.
@@ -173,6 +176,8 @@ impl Disk {
         window_bytes: u64,
         stall_sign: Option<PathBuf>,
         metrics: Arc<Metrics>,
+        core: usize,
+        offline: Box<dyn Fn(TopicPartition) + Send>,
     ) -> Disk {
         let stall = stall_sign.map(|sign| Stall { sign, held: VecDeque::new(), active: false, next_look: Mono(0) });
         Disk {
@@ -186,6 +191,8 @@ impl Disk {
             window_bytes,
             stall,
             metrics,
+            core,
+            offline,
         }
     }
 
@@ -243,7 +250,7 @@ impl Disk {
             Effect::CreateLog { op, log, name } => self.create_log(asker(op), log, name.to_string()),
             Effect::DeleteLog { op, log, delay_ms } => self.delete_log(asker(op), log, delay_ms),
             Effect::OpenLog { log, .. } => self.slow.open_log(shard, log, self.inbox.clone()),
-            Effect::LogDirFailed { log } => self.log_dir_failed(log),
+            Effect::LogDirFailed { log } => (self.offline)(log),
             Effect::Write { .. }
             | Effect::Reply { .. }
             | Effect::Send { .. }
@@ -298,7 +305,9 @@ impl Disk {
         if window_bytes > 0 {
             open.behind.wrote(batch.position, batch.end, |order| background.write_behind(order));
         }
-        self.metrics.wrote(batch.end - batch.position);
+        let counters = self.metrics.core(self.core);
+        counters.writes.increment();
+        counters.write_bytes.add(batch.end - batch.position);
         Ok(())
     }
 
@@ -347,7 +356,7 @@ impl Disk {
         };
         let number = self.in_flight.insert(InFlight::Sync { asker, file });
         turn.sync(disk_key(number), &open, SyncKind::Data);
-        self.metrics.synced();
+        self.metrics.core(self.core).syncs.increment();
     }
 
     fn failed(&self, asker: Asker, file: FileId, what: &'static str, error: &io::Error, done: &mut Vec<DiskDone>) {
@@ -402,20 +411,6 @@ impl Disk {
             dirs.delete(log, Duration::from_millis(delay_ms))?;
             Ok(Done::Written)
         });
-    }
-
-    /// A directory that failed once is not trusted again. Without any left, or without the metadata log's, there is nothing to serve.
-    fn log_dir_failed(&self, log: TopicPartition) {
-        match self.dirs.set_offline(log) {
-            Some((root, left)) if left > 0 && root != self.dirs.roots()[0] => {
-                tracing::error!(directory = %root.display(), "log directory taken offline after a failed write or sync; replace the disk and restart");
-            }
-            Some((root, _)) => {
-                tracing::error!(directory = %root.display(), "the log directory that holds the metadata, or the last one, has failed: stopping");
-                std::process::exit(1);
-            }
-            None => {}
-        }
     }
 
     /// A completion that is no socket's.

@@ -18,7 +18,7 @@ use crate::api::Directories;
 
 pub(super) enum Mail {
     /// An accepted connection, before its first byte is read.
-    Socket { socket: Socket, peer: IpAddr },
+    Socket { socket: Socket, peer: IpAddr, listener: u8 },
     /// A new image; older ones are ignored.
     Image(Arc<Image>),
     Directories(Arc<Directories>),
@@ -29,6 +29,8 @@ pub(super) enum Mail {
     Opened { shard: ShardId, log: TopicPartition, opened: Result<Box<Log>, OpenFailure> },
     /// A log directory is offline, and these replicas with it.
     Offline { logs: Vec<TopicPartition> },
+    /// Another core has given credits back that this one waits for.
+    Credits,
     /// The listeners are closed: shards write what a clean start needs.
     Stop,
 }

@@ -3,12 +3,12 @@
 //! [`serve`] starts it and returns when it has stopped. Reading order: `core` (the turn), `connection`, `credits`, `hop` (what crosses cores),
 //! `disk`, `mail` and `slow` (what reaches a core from other threads), `start`.
 
-mod clock;
 mod connection;
 mod core;
 mod credits;
 mod disk;
 mod hop;
+mod listen;
 mod mail;
 mod slow;
 mod start;

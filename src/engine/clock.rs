@@ -1,4 +1,4 @@
-//! The clocks of one core, read once a turn.
+//! The clocks of a broker: read once a turn, handed to shards as an argument.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,16 +6,16 @@ use corelog_shards::base::time::{Mono, Now};
 
 /// The same start on every core, so that moments can be compared between cores.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
+pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    pub(super) fn starting_now() -> Clock {
+    pub fn starting_now() -> Clock {
         Clock { start: Instant::now() }
     }
 
-    pub(super) fn now(&self) -> Now {
+    pub fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { mono: Mono(self.start.elapsed().as_micros() as u64), wall_ms: wall.as_millis() as i64 }
     }

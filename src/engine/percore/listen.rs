@@ -1,0 +1,118 @@
+//! The listeners: bound before anything else is touched, opened when the broker is ready. Accepted sockets are dealt to cores before their first
+//! byte is read.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use corelog_io::net::deal::{CoreLoads, Dealer};
+use corelog_io::net::{BoundListener, ConnectionLimit, ListenerConfig, Socket};
+use corelog_shards::base::ids::Text;
+use corelog_shards::metadata::Endpoint;
+
+use super::start::ServeError;
+use crate::api::BrokerView;
+use crate::config::BrokerConfig;
+use crate::config::format::Identity;
+
+/// Kafka's id of the protocol without TLS and SASL, the only one so far.
+const PLAINTEXT: i16 = 0;
+
+/// One listener, bound and not yet accepting.
+struct Open {
+    name: String,
+    host: String,
+    /// As told to clients.
+    port: u16,
+    listener: BoundListener,
+}
+
+pub(super) struct Bound {
+    open: Vec<Open>,
+    limit: ConnectionLimit,
+}
+
+pub(super) fn bind(config: &BrokerConfig) -> Result<Bound, ServeError> {
+    let limit = ConnectionLimit::new(config.connections.max as usize);
+    let mut open = Vec::new();
+    for (listener, told) in config.listeners.open.iter().zip(&config.listeners.advertised) {
+        let failed = |why: String| ServeError::Listen { address: listener.to_string(), why };
+        let address = resolve(&listener.host, listener.port).map_err(|error| failed(error.to_string()))?;
+        let options = ListenerConfig {
+            backlog: config.connections.backlog,
+            send_buffer_bytes: config.connections.send_buffer_bytes,
+            receive_buffer_bytes: config.connections.receive_buffer_bytes,
+        };
+        let bound = BoundListener::bind(address, &options).map_err(|error| failed(explained(&error)))?;
+        let port = if told.port == 0 { bound.local_addr().map_err(|error| failed(error.to_string()))?.port() } else { told.port };
+        open.push(Open { name: listener.name.clone(), host: told.host.clone(), port, listener: bound });
+    }
+    Ok(Bound { open, limit })
+}
+
+fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
+    if host.is_empty() {
+        return Ok(SocketAddr::from(([0, 0, 0, 0], port)));
+    }
+    (host, port).to_socket_addrs()?.next().ok_or_else(|| std::io::Error::other("the name has no address"))
+}
+
+fn explained(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "the address is in use; stop the process that has it, or set listeners to another port".to_owned(),
+        std::io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need the capability CAP_NET_BIND_SERVICE"),
+        std::io::ErrorKind::AddrNotAvailable => format!("{error}; the host of listeners must be an address of this machine"),
+        _ => error.to_string(),
+    }
+}
+
+impl Bound {
+    /// What the broker's registration says of its listeners.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let endpoint = |open: &Open| Endpoint {
+            name: Text::from(open.name.clone()),
+            host: Text::from(open.host.clone()),
+            port: open.port,
+            security_protocol: PLAINTEXT,
+        };
+        self.open.iter().map(endpoint).collect()
+    }
+
+    /// What the APIs may know of the broker, per listener.
+    pub(super) fn views(&self, config: &BrokerConfig, identity: &Identity) -> Vec<Arc<BrokerView>> {
+        let view = |open: &Open| {
+            Arc::new(BrokerView {
+                node_id: identity.node_id,
+                listener: Text::from(open.name.clone()),
+                host: Text::from(open.host.clone()),
+                port: open.port,
+                rack: config.rack.clone().map(Text::from),
+                statics: config.statics.clone(),
+                auto_create_topics: config.auto_create_topics,
+                delete_topic_enable: config.delete_topic_enable,
+                num_partitions: config.num_partitions,
+                default_replication_factor: config.default_replication_factor,
+                fetch_max_bytes: config.fetch_max_bytes,
+                max_request_partition_size_limit: config.max_request_partition_size_limit,
+            })
+        };
+        self.open.iter().map(view).collect()
+    }
+
+    /// Starts accepting: `give(core, listener, socket, peer)` for each connection.
+    pub(super) fn accept(
+        self,
+        loads: CoreLoads,
+        give: impl Fn(usize, u8, Socket, IpAddr) + Send + Clone + 'static,
+    ) -> Result<(), ServeError> {
+        for (number, open) in self.open.into_iter().enumerate() {
+            let (give, mut dealer) = (give.clone(), Dealer::new(loads.clone()));
+            let address = format!("{}://{}:{}", open.name, open.host, open.port);
+            let accepting = open.listener.accept(self.limit.clone(), move |socket: Socket| {
+                let peer = socket.peer().ip();
+                give(dealer.deal(), number as u8, socket, peer);
+            });
+            accepting.map_err(|error| ServeError::Listen { address, why: error.to_string() })?.detach();
+        }
+        Ok(())
+    }
+}
