@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 env=$here/.env
 bootstrap=""
 if [ "${1:-}" = --bootstrap ]; then bootstrap=$2; shift 2; fi
-[ $# -gt 0 ] || set -- python shell java node go rust cross
+[ $# -gt 0 ] || set -- python shell java node go rust cross golden
 export KAFKA_LIBS=${KAFKA_LIBS:-$env/kafka}
 scratch=$(mktemp -d)
 broker_pid=""

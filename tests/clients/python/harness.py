@@ -63,7 +63,7 @@ def _alarm(_signal, _frame):
     raise TooLong()
 
 
-def run_cases(suite):
+def run_cases(suite, cleanup=None):
     """Runs the cases whose names contain one of the words in ONLY (all without it); exits with 1 if one failed."""
     words = [w for w in os.environ.get("ONLY", "").split(",") if w]
     passed = failed = skipped = 0
@@ -94,5 +94,7 @@ def run_cases(suite):
         print(f"{line} [{time.monotonic() - start:.1f} s]", flush=True)
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
     sys.stdout.flush()
+    if cleanup and not os.environ.get("KEEP"):
+        cleanup()
     # Clients keep threads of their own; what they would do after the last case is not tested.
     os._exit(1 if failed else 0)
