@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::cores;
 use super::listeners::Listeners;
 use super::memory::{self, MemoryPlan};
 use super::settings::{ConfigError, Settings};
-use super::table;
 
 /// What the engine, the APIs and the console need to know. Immutable: what may change while the broker runs is in the metadata image.
 #[derive(Debug, Clone)]
@@ -39,8 +39,6 @@ pub struct BrokerConfig {
     pub default_replication_factor: i16,
     pub auto_create_topics: bool,
     pub delete_topic_enable: bool,
-    /// Effective value of the broker property behind each topic property, by the topic property's name (kafka.md 12.1).
-    pub topic_defaults: BTreeMap<&'static str, String>,
     /// Everything that was given, by Kafka's name (source STATIC_BROKER_CONFIG, D-4).
     pub statics: BTreeMap<String, String>,
 
@@ -81,6 +79,11 @@ pub struct TaskTimes {
 }
 
 impl BrokerConfig {
+    /// What the metadata image takes the defaults of topics from, below dynamic settings.
+    pub fn statics_for_image(&self) -> Arc<BTreeMap<String, String>> {
+        Arc::new(self.statics.clone())
+    }
+
     /// Reads what the table cannot check by itself. Touches nothing.
     pub fn of(settings: &Settings) -> Result<BrokerConfig, ConfigError> {
         let mut problems = Vec::new();
@@ -149,7 +152,6 @@ fn assemble(
         default_replication_factor: settings.number("default.replication.factor"),
         auto_create_topics: settings.flag("auto.create.topics.enable"),
         delete_topic_enable: settings.flag("delete.topic.enable"),
-        topic_defaults: topic_defaults(settings),
         statics: settings.given().clone(),
         tasks: TaskTimes {
             first_after_ms: settings.number("log.initial.task.delay.ms"),
@@ -255,17 +257,6 @@ fn connections(settings: &Settings, problems: &mut Vec<String>) -> ConnectionLim
     }
 }
 
-fn topic_defaults(settings: &Settings) -> BTreeMap<&'static str, String> {
-    let topics: BTreeSet<&str> = table::properties().filter_map(|row| row.topic).collect();
-    topics
-        .into_iter()
-        .filter_map(|topic| {
-            let row = table::default_of_topic_property(topic)?;
-            Some((topic, settings.effective(row.name)?))
-        })
-        .collect()
-}
-
 fn collect<T>(result: Result<T, ConfigError>, problems: &mut Vec<String>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -291,6 +282,7 @@ fn host_name() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table;
     use super::*;
 
     fn config(pairs: &[(&str, &str)]) -> Result<BrokerConfig, ConfigError> {
@@ -308,8 +300,6 @@ mod tests {
         assert_eq!(config.admin_listener.as_deref(), Some("127.0.0.1:9644"));
         assert_eq!((config.cores, config.shards), (None, None));
         assert!(config.statics.is_empty());
-        assert_eq!(config.topic_defaults["segment.ms"], "604800000");
-        assert_eq!(config.topic_defaults["flush.ms"], "9223372036854775807");
         assert_eq!(config.connections.send_buffer_bytes, Some(102_400));
     }
 
@@ -335,7 +325,7 @@ mod tests {
             ("log.retention.hours", "168"),
         ])
         .unwrap();
-        assert_eq!(config.topic_defaults["retention.ms"], "604800000");
+        assert_eq!(config.statics_for_image()["log.retention.hours"], "168");
         assert_eq!(config.listeners.open.len(), 1);
     }
 

@@ -76,14 +76,6 @@ pub fn property(name: &str) -> Option<&'static Property> {
     properties().find(|property| property.name == name)
 }
 
-/// The broker property that is the default of a topic property.
-pub fn default_of_topic_property(topic: &str) -> Option<&'static Property> {
-    // Rows such as log.retention.hours only stand in for log.retention.ms, which is the one that has them in `or`.
-    properties()
-        .filter(|property| property.topic == Some(topic))
-        .max_by_key(|property| property.or.len())
-}
-
 const SECTIONS: &[&[Property]] = &[
     own::ROWS,
     network::ROWS,
@@ -205,8 +197,16 @@ impl Property {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::value;
+    use super::super::{Settings, value};
     use super::*;
+
+    /// The broker property that is the default of a topic property.
+    fn default_of_topic_property(topic: &str) -> Option<&'static Property> {
+        // Rows such as log.retention.hours only stand in for log.retention.ms, which is the one that has them in `or`.
+        properties()
+            .filter(|property| property.topic == Some(topic))
+            .max_by_key(|property| property.or.len())
+    }
 
     #[test]
     fn no_name_stands_twice() {
@@ -232,6 +232,35 @@ mod tests {
     fn what_stands_in_for_a_property_exists() {
         for (name, _) in properties().flat_map(|property| property.or) {
             assert!(property(name).is_some(), "no property {name}");
+        }
+    }
+
+    /// The image takes static settings as they are, so nothing may pass here that it could not use.
+    #[test]
+    fn topic_defaults_are_named_limited_and_synonymous_as_the_image_has_them() {
+        use corelog_shards::metadata::properties::Check;
+        use corelog_shards::metadata::topic_config::TOPIC_PROPERTIES;
+        for theirs in TOPIC_PROPERTIES {
+            let Some(name) = theirs.server_default_name else {
+                continue;
+            };
+            let ours = default_of_topic_property(theirs.name).expect("a row");
+            assert_eq!(ours.name, name);
+            assert_eq!(ours.or, theirs.server_synonyms, "{name}");
+            let effective = Settings::default().effective(name);
+            assert_eq!(effective.as_deref(), Some(theirs.default), "{name}");
+            match (ours.allowed, theirs.check) {
+                (Allowed::AtLeast(ours), Check::AtLeast(theirs)) => {
+                    assert_eq!(ours, theirs, "{name}");
+                }
+                (Allowed::Within(a, b), Check::Between(c, d)) => {
+                    assert_eq!((a, b), (c, d), "{name}");
+                }
+                (Allowed::Within(0, 1), Check::BetweenDouble(..)) => {}
+                (Allowed::OneOf(_), Check::OneOf(_) | Check::GzipLevel) => {}
+                (_, Check::Any) => {}
+                (ours, theirs) => panic!("{name}: {ours:?} here, {theirs:?} there"),
+            }
         }
     }
 
