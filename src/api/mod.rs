@@ -9,6 +9,9 @@
 pub mod context;
 pub mod table;
 
+#[cfg(test)]
+mod documentation;
+
 pub mod delete_records;
 pub mod describe_log_dirs;
 pub mod describe_producers;
