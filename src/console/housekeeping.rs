@@ -148,6 +148,8 @@ mod tests {
         let metrics = get(address, "/metrics");
         assert!(metrics.contains("content-type: text/plain; version=0.0.4"));
         assert!(metrics.contains("corelog_core_busy_us_total{core=\"0\"} 0"));
+        assert!(metrics.contains("kafka_server_kafkaserver_brokerstate 3"));
+        assert!(metrics.contains("corelog_info{version="));
         assert!(get(address, "/other").starts_with("HTTP/1.1 404"));
         drop(housekeeping);
         assert!(TcpStream::connect(address).is_err());

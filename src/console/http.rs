@@ -76,6 +76,8 @@ struct Shared {
 }
 
 async fn exposition(State(shared): State<Shared>) -> impl IntoResponse {
+    let state = shared.health.state();
+    shared.metrics.broker.state.set(state as i64);
     (
         [(header::CONTENT_TYPE, exposition::CONTENT_TYPE)],
         shared.metrics.render(),

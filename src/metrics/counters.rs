@@ -169,6 +169,8 @@ impl Core {
 /// What is known of the whole broker; written by the housekeeping thread.
 #[derive(Debug, Default)]
 pub struct Broker {
+    /// Kafka's number of the broker's state.
+    pub state: Gauge,
     pub topics: Gauge,
     pub partitions: Gauge,
     pub leaders: Gauge,

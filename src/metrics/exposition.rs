@@ -191,7 +191,18 @@ fn broker_totals(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
         out.counter(&name, help, metrics.sum(of))?;
     }
     let broker = &metrics.broker;
-    let gauges: [(&str, &str, &Gauge); 7] = [
+    out.family(
+        "corelog_info",
+        "What runs here",
+        MetricType::Gauge,
+        |samples| gauge_sample(samples, &[("version", env!("CARGO_PKG_VERSION"))], 1),
+    )?;
+    let gauges: [(&str, &str, &Gauge); 8] = [
+        (
+            "kafka_server_kafkaserver_brokerstate",
+            "1 starting, 2 recovering, 3 running, 7 shutting down",
+            &broker.state,
+        ),
         (
             "kafka_server_replicamanager_partitioncount",
             "Partitions on this broker",
