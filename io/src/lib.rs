@@ -12,6 +12,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p corelog-io --release loom` model-checks `ring`, `parked`
 //! and `credits`; only these modules are compiled for it.
 
+pub mod credits;
 mod parked;
 pub mod ring;
 mod sync;
@@ -20,6 +21,8 @@ mod sync;
 mod background;
 #[cfg(not(loom))]
 pub mod buffer;
+#[cfg(not(loom))]
+pub mod cpu;
 #[cfg(not(loom))]
 pub mod disk;
 #[cfg(not(loom))]
@@ -30,6 +33,12 @@ pub mod inbox;
 pub mod mesh;
 #[cfg(not(loom))]
 pub mod net;
+#[cfg(not(loom))]
+pub mod probe;
+#[cfg(not(loom))]
+pub mod signals;
+#[cfg(not(loom))]
+pub mod slots;
 #[cfg(not(loom))]
 pub mod turn;
 #[cfg(not(loom))]

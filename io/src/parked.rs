@@ -83,6 +83,8 @@ mod loom_tests {
             let slept = parked.park_unless(|| !consumer.is_empty());
             sender.join().unwrap();
             assert!(!slept || rung.load(Ordering::Acquire), "a wake-up was lost");
+            parked.unpark();
+            assert!(!parked.must_ring());
         });
     }
 

@@ -31,6 +31,7 @@ mod tests;
 
 pub use completion::{Completion, FileOp, Key, OpId, is_cancelled};
 pub use doorbell::Doorbell;
+pub(crate) use doorbell::{eventfd, signal};
 pub use queue::TurnCounters;
 
 use bytes::{Bytes, BytesMut};

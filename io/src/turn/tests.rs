@@ -126,7 +126,7 @@ fn more_ready_connections_than_selectable_buffers_are_all_served() {
 fn a_send_of_megabytes_to_a_slow_reader_arrives_whole_and_in_order() {
     let mut turn = turn();
     let (socket, mut peer) = pair();
-    socket.set_send_buffer(16 << 10).unwrap();
+    socket.set_send_buffer(128 << 10).unwrap();
     let chunks: Vec<Bytes> = (0..3000u32)
         .map(|i| vec![i as u8; 1 + (i as usize * 7) % 4000].into())
         .collect();
