@@ -35,11 +35,11 @@ use crate::base::ids::{METADATA_LOG, Op, ReplyTo, ShardId};
 use crate::base::time::{Mono, Now};
 use crate::effect::{Effect, Outbox};
 use crate::event::{DiskFailure, Done};
-use crate::log::header::BatchHeader;
 use crate::log::{AppendBatch, Log, Origin, TailCache};
 use crate::metadata::features::{METADATA_VERSION, METADATA_VERSION_MAX};
 use crate::metadata::{Image, Replay, TopicConfig};
 use crate::part;
+use corelog_wire::batch::BatchHeader;
 
 /// Producer ids that are taken out of the log at a time (kraft.md 6.3).
 const PRODUCER_ID_BLOCK: i64 = 1000;
@@ -301,7 +301,6 @@ impl Controller {
         let batch = AppendBatch {
             bytes,
             header,
-            max_timestamp: now.wall_ms,
             leader_epoch: self.epoch,
             origin: Origin::Controller,
         };

@@ -20,11 +20,11 @@ use crate::base::ids::{FileId, FileKind, METADATA_LOG, Op, ReplyTo, ShardId, Tex
 use crate::base::time::{Mono, Now};
 use crate::effect::{Effect, Outbox};
 use crate::event::{DiskFailure, Done};
-use crate::log::header::BatchHeader;
 use crate::log::{AppendBatch, Log, Origin, TailCache};
 use crate::metadata::Image;
 use crate::metadata::configs::ResourceKind;
 use crate::part;
+use corelog_wire::batch::BatchHeader;
 
 const GOLDEN: &[u8] = include_bytes!("../../tests/golden/cluster_metadata.log");
 
@@ -218,9 +218,8 @@ fn reopened(mut content: Bytes, now: Now) -> Box<Log> {
     while !content.is_empty() {
         let header = BatchHeader::parse(&content).expect("a batch");
         let batch = AppendBatch {
-            bytes: content.split_to(header.size()),
+            bytes: content.split_to(header.total_len()),
             header,
-            max_timestamp: header.max_timestamp,
             leader_epoch: header.partition_leader_epoch,
             origin: Origin::Controller,
         };

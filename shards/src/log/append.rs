@@ -1,11 +1,13 @@
 //! Append (kafka.md 3.3, steps 7 to 10): offsets, producer state, roll, indexes, the write itself.
 
 use bytes::{Bytes, BytesMut};
+use corelog_wire::batch::{
+    BatchHeader, HEADER_LEN, TimestampType, set_base_offset, set_leader_epoch,
+};
 use smallvec::smallvec;
 
 use super::aborted;
 use super::aborted::AbortedTxn;
-use super::header::{BatchHeader, HEADER, crc32c, crc32c_append};
 use super::limits::PRODUCER_CHECK_MS;
 use super::marker::end_marker;
 use super::partition_log::{Log, Purpose};
@@ -16,17 +18,14 @@ use super::tail_cache::{Fresh, TailCache};
 use crate::base::ids::FileKind;
 use crate::base::time::Now;
 use crate::effect::{Effect, Outbox};
-use crate::metadata::TimestampType;
 
-/// A batch that has been validated, as it came.
+/// A batch that has been validated, as it shall be appended but for its offset and its leader epoch.
 #[derive(Debug)]
 pub struct AppendBatch {
     /// The whole batch, nothing behind it.
     pub bytes: Bytes,
     /// What its first bytes say.
     pub header: BatchHeader,
-    /// The largest timestamp of its records (validation knows it; the header may lie).
-    pub max_timestamp: i64,
     pub leader_epoch: i32,
     pub origin: Origin,
 }
@@ -106,7 +105,7 @@ impl Log {
         let marker = end_marker(&batch.header, &batch.bytes);
         self.producers.check(batch.origin, &batch.header, marker)?;
 
-        let (header, head) = self.stamp(now, batch);
+        let (header, head) = self.stamp(batch);
         self.roll_if_due(now, &header, out);
         let changed = self.epochs.assign(batch.leader_epoch, header.base_offset);
         self.write_epochs(changed, out);
@@ -119,7 +118,7 @@ impl Log {
         Ok(Appended {
             base_offset: header.base_offset,
             last_offset: header.last_offset(),
-            append_time_ms: match self.config.timestamp_type {
+            append_time_ms: match header.timestamp_type() {
                 TimestampType::LogAppendTime => header.max_timestamp,
                 TimestampType::CreateTime => -1,
             },
@@ -128,31 +127,15 @@ impl Log {
         })
     }
 
-    /// The header as it goes to disk: offset, epoch, and the timestamps that the topic asks for (3.3 (4)). The checksum is
-    /// computed anew only if something that it covers changed.
-    fn stamp(&self, now: Now, batch: &AppendBatch) -> (BatchHeader, [u8; HEADER]) {
-        const APPEND_TIME: i16 = 1 << 3;
+    /// The header as it goes to disk. Its checksum does not cover what is set here (3.1).
+    fn stamp(&self, batch: &AppendBatch) -> (BatchHeader, [u8; HEADER_LEN]) {
         let mut header = batch.header;
         header.base_offset = self.log_end;
         header.partition_leader_epoch = batch.leader_epoch;
-        match self.config.timestamp_type {
-            TimestampType::CreateTime => header.max_timestamp = batch.max_timestamp,
-            TimestampType::LogAppendTime => {
-                header.attributes |= APPEND_TIME;
-                header.max_timestamp = now.wall_ms;
-            }
-        }
-        let mut head = [0; HEADER];
-        head.copy_from_slice(&batch.bytes[..HEADER]);
-        head[..8].copy_from_slice(&header.base_offset.to_be_bytes());
-        head[12..16].copy_from_slice(&header.partition_leader_epoch.to_be_bytes());
-        let covered = (batch.header.attributes, batch.header.max_timestamp);
-        if (header.attributes, header.max_timestamp) != covered {
-            head[21..23].copy_from_slice(&header.attributes.to_be_bytes());
-            head[35..43].copy_from_slice(&header.max_timestamp.to_be_bytes());
-            header.crc = crc32c_append(crc32c(&head[21..]), &batch.bytes[HEADER..]);
-            head[17..21].copy_from_slice(&header.crc.to_be_bytes());
-        }
+        let mut head = [0; HEADER_LEN];
+        head.copy_from_slice(&batch.bytes[..HEADER_LEN]);
+        set_base_offset(&mut head, header.base_offset);
+        set_leader_epoch(&mut head, header.partition_leader_epoch);
         (header, head)
     }
 
@@ -160,7 +143,7 @@ impl Log {
         &mut self,
         now: Now,
         header: &BatchHeader,
-        head: &[u8; HEADER],
+        head: &[u8; HEADER_LEN],
         bytes: &Bytes,
         tail: &mut TailCache,
         out: &mut Outbox,

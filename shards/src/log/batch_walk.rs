@@ -1,9 +1,9 @@
 //! What recovery does with the disk: single operations, and a walk over the batches of a file in large reads.
 
 use bytes::Bytes;
+use corelog_wire::batch::{BatchHeader, HEADER_LEN};
 
 use super::OpenFailure;
-use super::header::BatchHeader;
 use super::limits::RECOVERY_READ_BYTES;
 use super::read::{Scan, Scanned};
 use super::recovery::DiskOrder;
@@ -102,7 +102,7 @@ impl Walk {
         &mut self,
         disk: &mut Disk<'_>,
     ) -> Result<Option<(BatchHeader, Bytes)>, OpenFailure> {
-        let mut needs = super::header::HEADER as u64;
+        let mut needs = HEADER_LEN as u64;
         loop {
             if self.position + needs > self.end {
                 return Ok(None);
@@ -119,7 +119,7 @@ impl Walk {
             let Scanned::Batch { header, .. } = Scan::new(&self.held[at..]).next() else {
                 return Ok(None);
             };
-            let size = header.size();
+            let size = header.total_len();
             if at + size <= self.held.len() {
                 self.position += size as u64;
                 return Ok(Some((header, self.held.slice(at..at + size))));

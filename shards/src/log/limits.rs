@@ -47,4 +47,8 @@ pub const RECOVERY_READ_BYTES: u64 = 4 << 20;
 /// ones cost more there than a copy here.
 pub const READ_PIECES_MAX: usize = 64;
 
+/// What a batch may inflate to when it is searched by time.
+/// More: one old batch takes the memory of the shard. Less: the largest batch that a broker lets in, well compressed, is not searched.
+pub const INFLATED_BYTES_MAX: usize = 256 << 20;
+
 const _: () = assert!(ARENA_BYTES >= 4 * COPY_BYTES_MAX);

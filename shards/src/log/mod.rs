@@ -20,7 +20,6 @@ mod aborted;
 mod batch_walk;
 mod ends;
 mod epochs;
-pub mod header;
 mod listing;
 mod marker;
 mod offset_index;

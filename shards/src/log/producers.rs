@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use corelog_wire::batch::{BatchHeader, checksum};
 use smallvec::SmallVec;
 
-use super::header::{BatchHeader, crc32c};
 use super::limits::PRODUCER_BATCHES;
 use crate::part::DescribedProducer;
 
@@ -314,7 +314,7 @@ impl Producers {
             out.put_i32(producer.coordinator_epoch);
             out.put_i64(producer.txn_first_offset.unwrap_or(-1));
         }
-        let crc = crc32c(&out[6..]);
+        let crc = checksum(&out[6..]);
         out[2..6].copy_from_slice(&crc.to_be_bytes());
         out.freeze()
     }
@@ -325,7 +325,7 @@ impl Producers {
         if rest.len() < SNAPSHOT_HEAD || rest.get_i16() != 1 {
             return None;
         }
-        if rest.get_u32() != crc32c(rest) {
+        if rest.get_u32() != checksum(rest) {
             return None;
         }
         let count = usize::try_from(rest.get_i32()).ok()?;
@@ -395,7 +395,6 @@ mod tests {
             base_offset: offset,
             batch_length: 49,
             partition_leader_epoch: 0,
-            magic: 2,
             crc: 0,
             attributes: 0,
             last_offset_delta: count - 1,

@@ -7,9 +7,9 @@
 //! Only what is written is read from disk, whatever bound the caller gives. Searches by time are jobs too (`time_search`).
 
 use bytes::Bytes;
+use corelog_wire::batch::{BatchError, BatchHeader, HEADER_LEN};
 use smallvec::SmallVec;
 
-use super::header::{BatchHeader, HEADER};
 use super::limits::{
     CURSORS, MAPS, READ_BYTES_MIN, READ_PIECES_MAX, SCAN_WITHOUT_INDEX_BYTES, TIME_SCAN_BYTES,
 };
@@ -608,19 +608,17 @@ impl<'a> Scan<'a> {
     pub(super) fn next(&mut self) -> Scanned {
         let at = self.at;
         let rest = self.bytes.get(at..).unwrap_or(&[]);
-        let Some(header) = BatchHeader::parse(rest) else {
-            return Scanned::Cut {
-                at,
-                needs: HEADER as u64,
-            };
+        let header = match BatchHeader::parse(rest) {
+            Ok(header) if header.last_offset_delta >= 0 => header,
+            Err(BatchError::TooShort { .. }) => {
+                return Scanned::Cut {
+                    at,
+                    needs: HEADER_LEN as u64,
+                };
+            }
+            Ok(_) | Err(_) => return Scanned::Nonsense,
         };
-        if header.magic != 2
-            || header.batch_length < (HEADER - 12) as i32
-            || header.last_offset_delta < 0
-        {
-            return Scanned::Nonsense;
-        }
-        self.at = at + header.size();
+        self.at = at + header.total_len();
         Scanned::Batch { at, header }
     }
 }
@@ -643,7 +641,7 @@ fn whole_batches(bytes: &[u8], request: &ReadRequest) -> Whole {
     loop {
         match scan.next() {
             Scanned::Batch { at, header } => {
-                let end = at + header.size();
+                let end = at + header.total_len();
                 let fits = end <= request.max_bytes as usize;
                 if at == 0 && !fits && !request.at_least_one {
                     return Whole::DoesNotFit;

@@ -13,11 +13,11 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use corelog_wire::batch::{BatchHeader, HEADER_LEN, verify_crc};
 
 use super::aborted::{self, Aborted, AbortedTxn};
 use super::batch_walk::{Disk, Walk};
 use super::epochs::{Changed, Epochs};
-use super::header::BatchHeader;
 use super::limits::PRODUCER_EXPIRATION_MS;
 use super::listing::Listing;
 use super::marker::end_marker;
@@ -332,8 +332,10 @@ impl Recovery<'_> {
     fn first_timestamp(&mut self, base: i64) -> Result<Option<i64>, OpenFailure> {
         let bytes = self
             .disk
-            .read(Listing::name(base, "log"), 0, super::header::HEADER as u64)?;
-        Ok(BatchHeader::parse(&bytes).map(|header| header.max_timestamp))
+            .read(Listing::name(base, "log"), 0, HEADER_LEN as u64)?;
+        Ok(BatchHeader::parse(&bytes)
+            .ok()
+            .map(|header| header.max_timestamp))
     }
 
     /// Takes valid batches from the segment's present end.
@@ -355,7 +357,7 @@ impl Recovery<'_> {
         while let Some((header, batch)) = walk.next(&mut self.disk)? {
             let in_range = header.base_offset >= *end
                 && header.last_offset() - segment.base <= i64::from(i32::MAX);
-            if !in_range || (checks == Checks::All && !checksum_holds(&header, &batch)) {
+            if !in_range || (checks == Checks::All && !verify_crc(&batch)) {
                 break;
             }
             if header.last_offset() >= self.limit {
@@ -712,10 +714,6 @@ fn read_epochs(listing: &Listing, disk: &mut Disk<'_>) -> Result<Epochs, OpenFai
     checkpoint_format::parse_epochs(&text).map_err(|malformed| OpenFailure {
         reason: format!("{EPOCHS} cannot be read: {malformed}"),
     })
-}
-
-fn checksum_holds(header: &BatchHeader, batch: &Bytes) -> bool {
-    super::header::crc32c(&batch[21..]) == header.crc
 }
 
 /// Is this the head of a message of format 0 or 1, and not a torn write?

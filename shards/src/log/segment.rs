@@ -1,6 +1,7 @@
 //! One segment: what is known of the active one while it grows, and what is kept of a sealed one.
 
-use super::header::BatchHeader;
+use corelog_wire::batch::BatchHeader;
+
 use super::offset_index;
 use super::time_index::{self, TimeEntry};
 use crate::metadata::TopicConfig;
@@ -75,15 +76,15 @@ impl Segment {
             self.note_max_timestamp();
             self.since_entry = 0;
         }
-        self.size += header.size() as u64;
-        self.since_entry += header.size() as u64;
+        self.size += header.total_len() as u64;
+        self.since_entry += header.total_len() as u64;
     }
 
     /// Takes over a batch whose index entry is there already.
     pub(super) fn add_indexed(&mut self, header: &BatchHeader) {
         self.note_timestamp(header);
-        self.size += header.size() as u64;
-        self.since_entry = header.size() as u64;
+        self.size += header.total_len() as u64;
+        self.since_entry = header.total_len() as u64;
     }
 
     fn note_timestamp(&mut self, header: &BatchHeader) {
@@ -114,7 +115,7 @@ impl Segment {
     pub(super) fn must_roll(&self, header: &BatchHeader, config: &TopicConfig) -> bool {
         let offsets_max = (config.segment_index_bytes as usize / offset_index::ENTRY).max(1);
         let times_max = (config.segment_index_bytes as usize / time_index::ENTRY).max(2);
-        self.size + header.size() as u64 > u64::from(config.segment_bytes)
+        self.size + header.total_len() as u64 > u64::from(config.segment_bytes)
             || header.last_offset() - self.base > i64::from(i32::MAX)
             || offset_index::len(&self.offset_index) >= offsets_max
             // The last entry is kept free for the one that is written when the segment is closed.

@@ -9,9 +9,9 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use corelog_wire::batch::HEADER_LEN;
 use rustc_hash::FxHashMap;
 
-use super::header::HEADER;
 use super::limits::{ARENA_BYTES, COPY_BYTES_MAX};
 use crate::effect::Chunks;
 
@@ -40,7 +40,7 @@ pub struct Fresh<'a> {
     /// See [`TailCache::position`].
     pub at: u64,
     /// The header as it shall be.
-    pub header: &'a [u8; HEADER],
+    pub header: &'a [u8; HEADER_LEN],
     /// The batch as it came.
     pub batch: &'a Bytes,
 }
@@ -158,7 +158,7 @@ impl TailCache {
     }
 
     fn chunks_of(&mut self, fresh: &Fresh<'_>) -> Chunks {
-        let rest = fresh.batch.slice(HEADER..);
+        let rest = fresh.batch.slice(HEADER_LEN..);
         let mut chunks = Chunks::new();
         if fresh.batch.len() <= COPY_BYTES_MAX {
             chunks.push(self.copy(fresh.header, &rest));
@@ -217,12 +217,12 @@ mod tests {
             base_offset: base,
             last_offset: base + count - 1,
             at,
-            header: &[0xee; HEADER],
+            header: &[0xee; HEADER_LEN],
             batch: &batch,
         });
         let written: Vec<u8> = chunks.iter().flatten().copied().collect();
-        assert_eq!(written[..HEADER], [0xee; HEADER]);
-        assert_eq!(written[HEADER..], batch[HEADER..]);
+        assert_eq!(written[..HEADER_LEN], [0xee; HEADER_LEN]);
+        assert_eq!(written[HEADER_LEN..], batch[HEADER_LEN..]);
     }
 
     fn window(offset: i64, bound: i64, max_bytes: u32, at_least_one: bool) -> Window {
@@ -302,9 +302,9 @@ mod tests {
             base_offset: 0,
             last_offset: 0,
             at: 0,
-            header: &[0; HEADER],
+            header: &[0; HEADER_LEN],
             batch: &batch,
         });
-        assert_eq!(chunks[1].as_ptr(), batch[HEADER..].as_ptr());
+        assert_eq!(chunks[1].as_ptr(), batch[HEADER_LEN..].as_ptr());
     }
 }

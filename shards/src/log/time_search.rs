@@ -1,9 +1,12 @@
 //! Finding an offset by time (kafka.md 4.3): the first segment with a timestamp as late, its time index, its offset index, then batch by
 //! batch, and inside the batch record by record.
 
-use bytes::Bytes;
+use std::io;
 
-use super::header::offset_for_timestamp;
+use bytes::Bytes;
+use corelog_wire::batch::{BatchHeader, RecordIter, TimestampType, decoded_records};
+
+use super::limits::INFLATED_BYTES_MAX;
 use super::partition_log::{Log, State};
 use super::read::{Finished, Job, Lookup, Next, ReadFailed, Scan, Scanned, Task};
 use super::tail_cache::TailCache;
@@ -131,22 +134,50 @@ impl Log {
             if !may_hold {
                 continue;
             }
-            let end = at + header.size();
+            let end = at + header.total_len();
             if end > bytes.len() {
-                return job.go_on_at(position + at as u64, header.size() as u64);
+                return job.go_on_at(position + at as u64, header.total_len() as u64);
             }
-            let batch = bytes.slice(at..end);
-            if let Some((offset, timestamp)) =
-                offset_for_timestamp(&batch, search.timestamp, self.log_start)
-            {
-                let found = TimeOffset {
-                    offset,
-                    timestamp,
-                    leader_epoch: header.partition_leader_epoch,
-                };
-                let found = Some(found).filter(|found| found.offset < search.bound);
-                return Next::Finished(Finished::Time(Ok(found)));
+            match first_record(&header, &bytes[at..end], search.timestamp, self.log_start) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    let found = Some(found).filter(|found| found.offset < search.bound);
+                    return Next::Finished(Finished::Time(Ok(found)));
+                }
+                Err(error) => {
+                    // Not the disk's fault: the producer sent it so, and nobody can read it.
+                    tracing::warn!(log = ?self.id, offset = header.base_offset, %error, "a batch can't be searched by time");
+                }
             }
         }
     }
+}
+
+/// The first record of a whole batch with this timestamp or a later one, at or above `from`.
+fn first_record(
+    header: &BatchHeader,
+    batch: &[u8],
+    timestamp: i64,
+    from: i64,
+) -> io::Result<Found> {
+    let records = decoded_records(header, batch, INFLATED_BYTES_MAX)?;
+    for record in RecordIter::new(&records, header.record_count.max(0) as usize) {
+        let record = record.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let found = TimeOffset {
+            offset: header
+                .base_offset
+                .saturating_add(i64::from(record.offset_delta)),
+            timestamp: match header.timestamp_type() {
+                TimestampType::LogAppendTime => header.max_timestamp,
+                TimestampType::CreateTime => {
+                    header.base_timestamp.saturating_add(record.timestamp_delta)
+                }
+            },
+            leader_epoch: header.partition_leader_epoch,
+        };
+        if found.timestamp >= timestamp && found.offset >= from {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }

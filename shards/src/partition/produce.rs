@@ -263,7 +263,6 @@ pub(super) fn append(
     let batch = AppendBatch {
         bytes: batch.bytes,
         header: batch.header,
-        max_timestamp: batch.max_timestamp,
         leader_epoch,
         origin,
     };

@@ -2,13 +2,14 @@
 //! here.
 
 use bytes::Bytes;
-use corelog_wire::batch::{self, Action, InvalidBatch, RecordProblem, ValidationParams};
+use corelog_wire::batch::{
+    self, Action, BatchHeader, InvalidBatch, RecordProblem, ValidationParams,
+};
 use corelog_wire::compress::Codec;
 
 use crate::base::error_code::ErrorCode;
 use crate::base::ids::Text;
 use crate::base::time::Now;
-use crate::log::header::BatchHeader;
 use crate::metadata::{CompressionType, TimestampType, TopicConfig};
 use crate::part::ProduceErrors;
 
@@ -16,8 +17,6 @@ use crate::part::ProduceErrors;
 pub(super) struct Checked {
     pub(super) bytes: Bytes,
     pub(super) header: BatchHeader,
-    /// The largest timestamp of its records.
-    pub(super) max_timestamp: i64,
 }
 
 /// Why a batch may not be appended.
@@ -38,7 +37,7 @@ pub(super) fn client_batch(
         .filter(|bytes| !bytes.is_empty())
         .ok_or_else(no_records)?;
     let bytes = without_partial_batch(bytes);
-    if batch::BatchHeader::parse(&bytes).is_ok_and(|header| header.is_transactional()) {
+    if BatchHeader::parse(&bytes).is_ok_and(|header| header.is_transactional()) {
         // Until transactions are built.
         return Err(Invalid {
             code: ErrorCode::UNSUPPORTED_VERSION,
@@ -79,12 +78,8 @@ pub(super) fn own_batch(config: &TopicConfig, bytes: Bytes) -> Result<Checked, E
 }
 
 fn checked(bytes: Bytes) -> Option<Checked> {
-    let header = BatchHeader::parse(&bytes)?;
-    Some(Checked {
-        bytes,
-        max_timestamp: header.max_timestamp,
-        header,
-    })
+    let header = BatchHeader::parse(&bytes).ok()?;
+    Some(Checked { bytes, header })
 }
 
 /// Kafka trims a batch that is cut off behind a whole one (3.3 step 2).

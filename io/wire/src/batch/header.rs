@@ -233,6 +233,11 @@ pub fn peek_max_timestamp(bytes: &[u8]) -> Option<i64> {
     array(bytes, MAX_TIMESTAMP_AT).map(i64::from_be_bytes)
 }
 
+/// CRC-32C, which Kafka uses for batches and for producer snapshots.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
 /// Is the checksum of this whole batch right?
 pub fn verify_crc(batch: &[u8]) -> bool {
     match (array(batch, CRC_AT), batch.get(ATTRIBUTES_AT..)) {

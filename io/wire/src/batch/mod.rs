@@ -14,7 +14,7 @@ mod validate;
 
 pub use builder::{BatchBuilder, NewRecord};
 pub use header::{
-    BatchError, BatchHeader, BatchIter, HEADER_LEN, TimestampType, Walked, peek_base_offset,
+    BatchError, BatchHeader, BatchIter, HEADER_LEN, TimestampType, Walked, checksum, peek_base_offset,
     peek_last_offset, peek_leader_epoch, peek_len, peek_magic, peek_max_timestamp, set_base_offset,
     set_leader_epoch, set_max_timestamp, verify_crc,
 };

@@ -1,5 +1,7 @@
 //! Append, read, completions, failures.
 
+use corelog_wire::batch::BatchHeader;
+
 use super::rig::*;
 use crate::base::ids::FileKind;
 use crate::effect::Effect;
@@ -51,7 +53,7 @@ fn a_reader_gets_the_same_bytes_from_memory_and_from_disk() {
             rig.tail.set_budget(budget);
             while offset < end {
                 let bytes = rig.read(request(offset, end, max_bytes));
-                offset = header::BatchHeader::parse(batches(&bytes).last().unwrap())
+                offset = BatchHeader::parse(batches(&bytes).last().unwrap())
                     .unwrap()
                     .last_offset()
                     + 1;
@@ -69,7 +71,7 @@ fn every_offset_leads_to_its_batch_and_the_bound_holds() {
     for offset in (0..3000).step_by(7) {
         let bytes = rig.read(request(offset, offset + 1, 1 << 20));
         let found = batches(&bytes);
-        let header = header::BatchHeader::parse(&found[0]).unwrap();
+        let header = BatchHeader::parse(&found[0]).unwrap();
         assert!(header.base_offset <= offset && offset <= header.last_offset());
         assert_eq!(found.len(), 1, "offset {offset}");
     }

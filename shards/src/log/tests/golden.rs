@@ -1,8 +1,13 @@
-//! Files that Apache Kafka 4.3.1 wrote (`tests/data/kafka-4.3.1.tar.gz`: a log directory after a clean stop): replaying their batches gives
+//! Files that Apache Kafka 4.3.1 wrote (`tests/data/golden`: a log directory after a clean stop): replaying their batches gives
 //! the same files, byte for byte.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+
+use bytes::Bytes;
+use corelog_wire::batch::{
+    self as wire, Action, ValidationParams, set_max_timestamp, validate_records,
+};
 
 use super::disk::name_of;
 use super::rig::*;
@@ -11,7 +16,7 @@ use crate::metadata::{TimestampType, TopicConfig};
 
 /// The files of the directory by path (`rolled-0/00000000000000000000.log`).
 pub(super) fn golden() -> BTreeMap<String, Vec<u8>> {
-    let packed = include_bytes!("../../../tests/data/kafka-4.3.1.tar.gz");
+    let packed = include_bytes!("../../../../tests/data/golden/kafka-4.3.1.tar.gz");
     let mut tar = Vec::new();
     flate2::read::GzDecoder::new(&packed[..])
         .read_to_end(&mut tar)
@@ -50,6 +55,37 @@ pub(super) fn partition(name: &str) -> BTreeMap<String, Vec<u8>> {
     golden().into_iter().filter_map(inside).collect()
 }
 
+/// The batch as its producer sent it, taken through validation for a topic with append times.
+fn validated(stamped: &AppendBatch, now_ms: i64) -> AppendBatch {
+    let mut sent = stamped.bytes.to_vec();
+    set_max_timestamp(
+        &mut sent,
+        wire::TimestampType::CreateTime,
+        1_500_000_000_000,
+    );
+    let params = ValidationParams {
+        now_ms,
+        timestamp_type: wire::TimestampType::LogAppendTime,
+        before_max_ms: i64::MAX,
+        after_max_ms: i64::MAX,
+        compacted: false,
+        target: None,
+        max_batch_bytes: usize::MAX,
+        zstd_allowed: true,
+    };
+    let sent = Bytes::from(sent);
+    let valid = validate_records(&sent, &params).unwrap();
+    AppendBatch {
+        bytes: match valid.action {
+            Action::InPlace => sent,
+            Action::Rewritten(bytes) => bytes,
+        },
+        header: valid.header,
+        leader_epoch: stamped.leader_epoch,
+        origin: stamped.origin,
+    }
+}
+
 /// Appends all batches of a partition one by one, stops, and compares the files.
 fn replay(name: &str, config: TopicConfig) {
     let golden = partition(name);
@@ -66,8 +102,7 @@ fn replay(name: &str, config: TopicConfig) {
             }
             if append_time {
                 rig.now.wall_ms = fresh.header.max_timestamp;
-                fresh.header.attributes &= !8;
-                fresh.header.max_timestamp = 0;
+                fresh = validated(&fresh, rig.now.wall_ms);
             }
             rig.try_append(&fresh).unwrap();
         }

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use corelog_wire::batch::{BatchHeader, HEADER_LEN, checksum};
 use proptest::prelude::*;
 
 use super::disk::Disk;
 use super::rig::*;
 use crate::effect::Effect;
-use crate::log::header::{BatchHeader, crc32c};
 use crate::log::producers::Producers;
 use crate::log::*;
 use crate::metadata::TopicConfig;
@@ -62,7 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn batch(count: i32, filler: usize, timestamp: i64, producer: (i64, i32)) -> AppendBatch {
     let mut bytes = BytesMut::new();
     bytes.put_i64(0);
-    bytes.put_i32((header::HEADER - 12 + filler) as i32);
+    bytes.put_i32((HEADER_LEN - 12 + filler) as i32);
     bytes.put_i32(-1);
     bytes.put_u8(2);
     bytes.put_u32(0);
@@ -75,13 +75,12 @@ fn batch(count: i32, filler: usize, timestamp: i64, producer: (i64, i32)) -> App
     bytes.put_i32(producer.1);
     bytes.put_i32(count);
     bytes.put_bytes(0xab, filler);
-    let crc = crc32c(&bytes[21..]);
+    let crc = checksum(&bytes[21..]);
     bytes[17..21].copy_from_slice(&crc.to_be_bytes());
     let header = BatchHeader::parse(&bytes).unwrap();
     AppendBatch {
         bytes: bytes.freeze(),
         header,
-        max_timestamp: timestamp,
         leader_epoch: 0,
         origin: Origin::Client,
     }

@@ -6,9 +6,9 @@ use super::disk::{Disk, id_of};
 use super::golden::{golden, partition};
 use super::rig::*;
 use crate::base::ids::FileKind;
-use crate::log::header::BatchHeader;
 use crate::log::*;
 use crate::metadata::TopicConfig;
+use corelog_wire::batch::BatchHeader;
 
 const LONG: ReadRequest = ReadRequest {
     offset: 0,
@@ -378,4 +378,87 @@ fn a_malformed_epoch_checkpoint_is_an_error() {
         How::after(Shutdown::Clean, 100),
     );
     assert!(opened.err().unwrap().reason.contains("line 4"));
+}
+
+fn find(rig: &mut Rig, target: TimeTarget, bound: i64) -> Option<TimeOffset> {
+    match rig
+        .log
+        .find_by_time(target, bound, 9, &rig.tail, &mut rig.out)
+    {
+        TimeOutcome::Ready(found) => found,
+        TimeOutcome::Pending => match rig.run().remove(0) {
+            (9, Finished::Time(Ok(found))) => found,
+            other => panic!("{other:?}"),
+        },
+        TimeOutcome::Offline => panic!("the disk is fine"),
+    }
+}
+
+#[test]
+fn records_of_every_codec_are_found_by_time() {
+    const FIRST: i64 = 1_700_000_000_000;
+    for name in ["codecs-0", "codecs-1", "codecs-2", "codecs-3", "codecs-4"] {
+        let disk = disk_of(&partition(name));
+        let how = How::after(Shutdown::Clean, 100);
+        let mut rig = Rig::open(disk, &TopicConfig::default(), how).unwrap();
+        for offset in 0..100 {
+            let expected = TimeOffset {
+                offset,
+                timestamp: FIRST + offset,
+                leader_epoch: 0,
+            };
+            let found = find(&mut rig, TimeTarget::AtOrAfter(FIRST + offset), 100);
+            assert_eq!(found, Some(expected), "{name}");
+        }
+        let last = find(&mut rig, TimeTarget::Largest, 100).unwrap();
+        assert_eq!((last.offset, last.timestamp), (99, FIRST + 99));
+        assert_eq!(
+            find(&mut rig, TimeTarget::AtOrAfter(FIRST + 100), 100),
+            None
+        );
+        // Nothing at or above the bound, nothing below the start.
+        assert_eq!(find(&mut rig, TimeTarget::AtOrAfter(FIRST + 50), 50), None);
+        rig.log.advance_log_start(30, &mut rig.out);
+        rig.run();
+        assert_eq!(
+            find(&mut rig, TimeTarget::AtOrAfter(0), 100)
+                .unwrap()
+                .offset,
+            30
+        );
+    }
+}
+
+#[test]
+fn a_search_by_time_finds_what_reading_all_batches_finds() {
+    let files = partition("rolled-0");
+    let all = batches(&logs_of(&files));
+    let how = How::after(Shutdown::Clean, 3000);
+    let mut rig = Rig::open(disk_of(&files), &config_of("rolled-0"), how).unwrap();
+    let header = |batch: &bytes::Bytes| BatchHeader::parse(batch).unwrap();
+    let largest = all
+        .iter()
+        .map(|batch| header(batch).max_timestamp)
+        .max()
+        .unwrap();
+    let smallest = header(&all[0]).base_timestamp;
+    let step = ((largest - smallest) / 50).max(1);
+    for timestamp in (smallest..=largest).step_by(step as usize) {
+        let first = all
+            .iter()
+            .find(|batch| header(batch).max_timestamp >= timestamp)
+            .unwrap();
+        let expected = corelog_wire::batch::offset_for_timestamp(first, timestamp)
+            .unwrap()
+            .unwrap();
+        let found = find(&mut rig, TimeTarget::AtOrAfter(timestamp), 3000).unwrap();
+        assert_eq!(
+            (found.offset, found.timestamp),
+            (expected.offset, expected.timestamp_ms)
+        );
+    }
+    assert_eq!(
+        find(&mut rig, TimeTarget::Largest, 3000).unwrap().timestamp,
+        largest
+    );
 }

@@ -9,9 +9,9 @@ use crate::base::ids::{Op, TopicPartition, Uuid};
 use crate::base::time::{Mono, Now};
 use crate::effect::{Chunks, Effect, Outbox};
 use crate::event::DiskFailure;
-use crate::log::header::BatchHeader;
 use crate::log::*;
 use crate::metadata::TopicConfig;
+use corelog_wire::batch::BatchHeader;
 
 pub(super) const ID: TopicPartition = TopicPartition {
     topic_id: Uuid([7; 16]),
@@ -176,8 +176,8 @@ pub(super) fn flat(chunks: &Chunks) -> Vec<u8> {
 pub(super) fn batches(bytes: &[u8]) -> Vec<Bytes> {
     let mut rest = bytes;
     let mut found = Vec::new();
-    while let Some(header) = BatchHeader::parse(rest) {
-        let (batch, after) = rest.split_at(header.size());
+    while let Ok(header) = BatchHeader::parse(rest) {
+        let (batch, after) = rest.split_at(header.total_len());
         found.push(Bytes::copy_from_slice(batch));
         rest = after;
     }
@@ -195,7 +195,6 @@ pub(super) fn unsent(batch: &[u8], origin: Origin) -> AppendBatch {
     AppendBatch {
         bytes: bytes.into(),
         header,
-        max_timestamp: header.max_timestamp,
         leader_epoch,
         origin,
     }
