@@ -46,6 +46,8 @@ pub struct BrokerConfig {
     pub recovery_threads_per_dir: u32,
     /// 0 = left to the kernel.
     pub write_behind_bytes: u32,
+    /// A test's hold on the disk.
+    pub test_stall_file: Option<PathBuf>,
     pub producer_id_expiration_ms: u32,
     pub snapshot_after_bytes: u64,
     pub snapshot_after_ms: u64,
@@ -164,6 +166,10 @@ fn assemble(
         },
         recovery_threads_per_dir: settings.number("num.recovery.threads.per.data.dir"),
         write_behind_bytes: settings.number("log.write.behind.bytes"),
+        test_stall_file: settings
+            .effective("test.disk.stall.file")
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from),
         producer_id_expiration_ms: settings.number("producer.id.expiration.ms"),
         snapshot_after_bytes: settings.number("metadata.log.max.record.bytes.between.snapshots"),
         snapshot_after_ms: settings.number("metadata.log.max.snapshot.interval.ms"),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use corelog_io::disk::space::space;
 use corelog_shards::base::ids::{Text, TopicPartition, Uuid};
 use corelog_shards::effect::PartitionCheckpoint;
 use rustc_hash::FxHashMap;
@@ -227,11 +228,11 @@ impl LogDirs {
     pub fn view(&self) -> Directories {
         let state = self.lock();
         let list = self.roots.iter().enumerate().map(|(index, root)| {
-            let space = corelog_io::disk::space(root).unwrap_or_default();
+            let space = space(root).ok();
             DirectoryView {
                 path: Text::from(root.display().to_string()),
-                total_bytes: space.total_bytes as i64,
-                usable_bytes: space.usable_bytes as i64,
+                total_bytes: space.map_or(-1, |space| space.total as i64),
+                usable_bytes: space.map_or(-1, |space| space.usable as i64),
                 offline: state.offline[index],
             }
         });

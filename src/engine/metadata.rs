@@ -32,8 +32,6 @@ pub struct Metadata {
     /// Replicas that are on disk.
     pub found: Vec<TopicPartition>,
     pub shutdown: Shutdown,
-    /// For the clean-shutdown file of this run.
-    pub broker_epoch: i64,
     /// The image as far as it was durable before this start.
     pub image: Arc<Image>,
 }
@@ -92,8 +90,8 @@ pub fn load(
     let image = Arc::new(loaded.image().clone());
     let elected = quorum.elected(identity.node_id);
     // Durable before the controller acts in its epoch (9.1).
-    dir::replace_file(&metadata_dir.join(QUORUM_STATE), elected.to_json().as_bytes()).map_err(at(&metadata_dir))?;
-    dir::replace_file(&config.metadata_log_dir.join(OWNER_FILE), elected.leader_epoch.to_string().as_bytes())
+    dir::write_atomically(&metadata_dir.join(QUORUM_STATE), elected.to_json().as_bytes()).map_err(at(&metadata_dir))?;
+    dir::write_atomically(&config.metadata_log_dir.join(OWNER_FILE), elected.leader_epoch.to_string().as_bytes())
         .map_err(at(&config.metadata_log_dir))?;
     let mut log_dirs = identity.directory_ids.clone();
     log_dirs.sort_unstable();
@@ -114,8 +112,7 @@ pub fn load(
     let mut outbox = Outbox::new();
     let controller = Controller::start(now, settings, elected.leader_epoch, log, loaded, bootstrap, &mut outbox)
         .map_err(|failure| failed(failure.to_string()))?;
-    let broker_epoch = controller.broker_epoch();
-    Ok(Metadata { controller, outbox, dirs, found, shutdown, broker_epoch, image })
+    Ok(Metadata { controller, outbox, dirs, found, shutdown, image })
 }
 
 fn metadata_index(config: &BrokerConfig, roots: &[PathBuf]) -> u16 {

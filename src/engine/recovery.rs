@@ -131,7 +131,7 @@ fn carry_out(directory: &Path, order: DiskOrder, open_file: &mut OpenFile) -> io
         }
         DiskOrder::Replace { name, content } => {
             *open_file = None;
-            dir::replace_file(&path(&name), &content)?;
+            dir::write_atomically(&path(&name), &content)?;
         }
         DiskOrder::Delete { name } => {
             *open_file = None;

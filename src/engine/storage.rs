@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use corelog_io::disk::dir;
 use corelog_shards::base::ids::{FileId, FileKind, TopicPartition, Uuid};
 use corelog_shards::effect::PartitionCheckpoint;
-use corelog_shards::log::checkpoint_format;
+use corelog_shards::log::checkpoint_format::{self, OffsetLine};
 
 /// The name of the metadata log's directory.
 pub const METADATA_LOG_NAME: &str = "__cluster_metadata-0";
@@ -101,7 +101,13 @@ pub fn scan(root: &Path) -> io::Result<Found> {
 
 fn read_topic_id(directory: &Path) -> io::Result<Option<Uuid>> {
     match fs::read_to_string(directory.join("partition.metadata")) {
-        Ok(text) => Ok(checkpoint_format::parse_partition_metadata(&text)),
+        Ok(text) => match checkpoint_format::parse_partition_metadata(&text) {
+            Ok(topic_id) => Ok(Some(topic_id)),
+            Err(error) => {
+                tracing::warn!(directory = %directory.display(), %error, "partition.metadata can't be read");
+                Ok(None)
+            }
+        },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -112,7 +118,7 @@ pub fn create_log(root: &Path, name: &str, topic_id: Uuid) -> io::Result<()> {
     let path = root.join(name);
     fs::create_dir_all(&path)?;
     let metadata = checkpoint_format::format_partition_metadata(topic_id);
-    dir::replace_file(&path.join("partition.metadata"), metadata.as_bytes())?;
+    dir::write_atomically(&path.join("partition.metadata"), metadata.as_bytes())?;
     for suffix in ["log", "index", "timeindex"] {
         fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join(format!("{:020}.{suffix}", 0)))?;
     }
@@ -201,15 +207,23 @@ impl Checkpoints {
 
 fn read_offsets(path: &Path) -> io::Result<BTreeMap<(String, i32), i64>> {
     match fs::read_to_string(path) {
-        Ok(text) => checkpoint_format::parse_offsets(&text)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))),
+        Ok(text) => match checkpoint_format::parse_offsets(&text) {
+            Ok(lines) => Ok(lines.into_iter().map(|line| ((line.topic, line.partition), line.offset)).collect()),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))),
+        },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error),
     }
 }
 
 fn write_offsets(path: &Path, offsets: &BTreeMap<(String, i32), i64>) -> io::Result<()> {
-    dir::replace_file(path, checkpoint_format::format_offsets(offsets).as_bytes())
+    let line = |((topic, partition), offset): (&(String, i32), &i64)| OffsetLine {
+        topic: topic.clone(),
+        partition: *partition,
+        offset: *offset,
+    };
+    let lines: Vec<OffsetLine> = offsets.iter().map(line).collect();
+    dir::write_atomically(path, checkpoint_format::format_offsets(&lines).as_bytes())
 }
 
 /// Reads and removes the sign of a clean stop. It is removed before anything is served: from here on, a crash is unclean.
@@ -232,7 +246,7 @@ pub fn take_clean_shutdown(root: &Path) -> io::Result<Option<i64>> {
 
 /// Leaves the sign of a clean stop. Everything else must be durable before.
 pub fn write_clean_shutdown(root: &Path, broker_epoch: i64) -> io::Result<()> {
-    dir::replace_file(&root.join(CLEAN_SHUTDOWN), format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}").as_bytes())
+    dir::write_atomically(&root.join(CLEAN_SHUTDOWN), format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}").as_bytes())
 }
 
 #[cfg(test)]

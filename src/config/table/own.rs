@@ -20,6 +20,8 @@ pub(super) const ROWS: &[Property] = &[
         .used("A request whose bytes do not get further for this long closes its connection."),
     int("connection.send.timeout.ms", Some("30000")).at_least(1)
         .used("A client that does not take its answers for this long is disconnected."),
+    text("test.disk.stall.file", Some(""))
+        .used("For tests: while this file exists, nothing is written to any log; empty: never."),
     text("log.format", Some("human")).one_of(&["human", "json"])
         .used("How log lines look."),
 ];

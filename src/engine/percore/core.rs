@@ -16,7 +16,7 @@ use corelog_io::inbox::{Inbox, InboxSender};
 use corelog_io::mesh::MeshPort;
 use corelog_io::net::Socket;
 use corelog_io::net::deal::CoreLoads;
-use corelog_io::turn::{Completion, Key, Turn, Wait, is_cancelled};
+use corelog_io::turn::{Completion, Key, Turn, is_cancelled};
 use corelog_shards::base::ids::{ReplyTo, ShardId};
 use corelog_shards::base::time::{Mono, Now};
 use corelog_shards::effect::{Effect, Message, Outbox};
@@ -85,8 +85,9 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(shard: Shard) -> Seat {
-        Seat { shard, outbox: Outbox::new(), spare: Vec::new(), listed: false }
+    /// `outbox` holds what the shard wishes from the start.
+    pub(super) fn new(shard: Shard, outbox: Outbox) -> Seat {
+        Seat { shard, outbox, spare: Vec::new(), listed: false }
     }
 }
 
@@ -173,6 +174,7 @@ impl Core {
         let clock = parts.clock;
         let now = clock.now();
         let cores = usize::from(parts.cores);
+        let scratch = Scratch { wishing: (0..parts.seats.len()).collect(), ..Scratch::default() };
         Core {
             requests: Requests::new(parts.index),
             connections: Slab::new(),
@@ -183,7 +185,7 @@ impl Core {
             next_sweep: now.mono.after_ms(SWEEP_MS),
             load_since: now.mono,
             load_busy_us: 0,
-            scratch: Scratch::default(),
+            scratch,
             clock,
             now,
             parts,
@@ -214,13 +216,8 @@ impl Core {
         let busy = !self.scratch.visit.is_empty() || self.backlog.iter().any(|hops| !hops.is_empty()) || !self.overflow.is_empty();
         let longest = self.until_next_deadline();
         let Parts { turn, mesh, inbox, .. } = &mut self.parts;
-        let rested = if busy {
-            let polled = turn.wait(Wait::Poll, || true);
-            handle.yield_turn().await;
-            polled
-        } else {
-            handle.rest(turn, longest, || mesh.is_empty() && inbox.is_empty()).await
-        };
+        // With something to do already this is only a look.
+        let rested = handle.rest(turn, if busy { Duration::ZERO } else { longest }, || !busy && mesh.is_empty() && inbox.is_empty()).await;
         if let Err(error) = rested {
             panic!("the ring of core {} failed: {error}", self.parts.index);
         }
@@ -456,7 +453,7 @@ impl Core {
         let cx = Context {
             now: self.now,
             image: &self.parts.image,
-            broker: &self.parts.view,
+            broker: &self.parts.views[0],
             directories: &self.parts.directories,
             home: self.parts.seats[0].shard.id(),
             client_address: IpAddr::from([127, 0, 0, 1]),
@@ -474,7 +471,7 @@ impl Core {
             let cx = Context {
                 now: self.now,
                 image: &self.parts.image,
-                broker: &self.parts.view,
+                broker: &self.parts.views[0],
                 directories: &self.parts.directories,
                 home: self.parts.seats[0].shard.id(),
                 client_address: IpAddr::from([127, 0, 0, 1]),
@@ -497,7 +494,7 @@ impl Core {
         let cx = Context {
             now: self.now,
             image: &self.parts.image,
-            broker: &self.parts.view,
+            broker: &self.parts.views[usize::from(connection.listener)],
             directories: &self.parts.directories,
             home: self.parts.seats[0].shard.id(),
             client_address: connection.peer,

@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use corelog_io::disk::{File, WriteBehind, WriteBehindOrder, dir, map};
+use corelog_io::disk::map::map_sealed;
+use corelog_io::disk::write_behind::{self, WriteBehind};
+use corelog_io::disk::{File, OpenMode, dir};
 use corelog_io::inbox::InboxSender;
 use corelog_io::turn::{Advice, Completion, Key, RangeSync, SyncKind, Turn};
 use corelog_shards::base::ids::{FileId, FileKind, Op, ShardId, TopicPartition};
@@ -120,7 +122,7 @@ enum InFlight {
     Read { asker: Asker, file: FileId },
     Sync { asker: Asker, file: FileId },
     /// Writeback, advice, allocation: an error is logged, and shows itself again at the next sync.
-    Background { file: FileId },
+    Background { file: FileId, finishes: Option<write_behind::Range> },
 }
 
 /// A log gets space ahead once it has outgrown this: small ones stay small.
@@ -129,8 +131,8 @@ const ALLOCATE_FROM_BYTES: u64 = 1 << 20;
 /// Space allocated ahead at a time. More wastes disk with many partitions, less costs a system call more often.
 const ALLOCATE_STEP_BYTES: u64 = 16 << 20;
 
-/// Reads are served in pieces of at most this size: a pooled buffer.
-const READ_BYTES_MAX: usize = 1 << 20;
+/// Windows of a log that stay in the page cache behind its end, for consumers near the tail.
+const CACHED_WINDOWS: usize = 4;
 
 /// Files that nobody has written to or read for a while are closed when more than this many are open.
 const OPEN_FILES_MAX: usize = 4096;
@@ -143,8 +145,9 @@ pub(super) struct Disk {
     files: FxHashMap<FileId, OpenFile>,
     staged: Staged,
     in_flight: Slab<InFlight>,
+    steps: Vec<write_behind::Step>,
     /// `log.write.behind.bytes`; 0 leaves it to the kernel.
-    window_bytes: u64,
+    window_bytes: u32,
     stall: Option<Stall>,
     metrics: Arc<Metrics>,
     core: usize,
@@ -173,7 +176,7 @@ impl Disk {
         dirs: Arc<LogDirs>,
         slow: Arc<Slow>,
         inbox: InboxSender<Mail>,
-        window_bytes: u64,
+        window_bytes: u32,
         stall_sign: Option<PathBuf>,
         metrics: Arc<Metrics>,
         core: usize,
@@ -188,6 +191,7 @@ impl Disk {
             files: FxHashMap::default(),
             staged: Staged::default(),
             in_flight: Slab::new(),
+            steps: Vec::new(),
             window_bytes,
             stall,
             metrics,
@@ -221,7 +225,7 @@ impl Disk {
         match effect {
             Effect::Read { op, file, position, len } => self.read(turn, asker(op), file, position, len as usize, done),
             Effect::Sync { op, file } => self.sync(turn, asker(op), file, done),
-            Effect::Map { op, file } => self.slowly(asker(op), file, |path| Ok(Done::Bytes(map(&path)?)), done),
+            Effect::Map { op, file } => self.slowly(asker(op), file, |path| map_whole(&path).map(Done::Bytes), done),
             Effect::Seal { op, file, len } | Effect::Truncate { op, file, len } => {
                 self.files.remove(&file);
                 self.slowly(
@@ -240,7 +244,7 @@ impl Disk {
                     asker(op),
                     file,
                     move |path| {
-                        dir::replace_file(&path, &content)?;
+                        dir::write_atomically(&path, &content)?;
                         Ok(Done::Written)
                     },
                     done,
@@ -290,7 +294,7 @@ impl Disk {
     fn write_batch(&mut self, turn: &mut Turn, batch: &Batch) -> io::Result<()> {
         let window_bytes = self.window_bytes;
         let open = self.open(batch.file)?;
-        open.file.pwritev_all(batch.position, &batch.chunks)?;
+        open.file.write_all_at(batch.position, &batch.chunks)?;
         if batch.file.kind != FileKind::Log {
             return Ok(());
         }
@@ -303,7 +307,12 @@ impl Disk {
             background.allocate(from, ALLOCATE_STEP_BYTES);
         }
         if window_bytes > 0 {
-            open.behind.wrote(batch.position, batch.end, |order| background.write_behind(order));
+            let mut steps = std::mem::take(&mut self.steps);
+            open.behind.appended(batch.end, &mut steps);
+            for step in steps.drain(..) {
+                background.step(step);
+            }
+            self.steps = steps;
         }
         let counters = self.metrics.core(self.core);
         counters.writes.increment();
@@ -325,8 +334,9 @@ impl Disk {
             Entry::Occupied(open) => Ok(open.into_mut()),
             Entry::Vacant(vacant) => {
                 let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the replica has no directory"))?;
-                let file = File::open_or_create(&path)?;
-                Ok(vacant.insert(OpenFile { file, allocated_end: 0, behind: WriteBehind::new(window_bytes) }))
+                let file = File::open(&path, OpenMode::WriteOrCreate)?;
+                let end = file.len()?;
+                Ok(vacant.insert(OpenFile { file, allocated_end: 0, behind: WriteBehind::new(end, window_bytes, CACHED_WINDOWS) }))
             }
         }
     }
@@ -344,7 +354,7 @@ impl Disk {
             Ok(open) => open.file.clone(),
             Err(error) => return self.failed(asker, file, "open", &error, done),
         };
-        let buffer = turn.pool().take(len.clamp(1, READ_BYTES_MAX.max(len)));
+        let buffer = turn.pool().take(len.max(1));
         let number = self.in_flight.insert(InFlight::Read { asker, file });
         turn.read(disk_key(number), &open, position, len, buffer);
     }
@@ -434,9 +444,10 @@ impl Disk {
             Completion::FileDone { key, what, result, .. } => match (self.in_flight.try_remove(number_of(key)), result) {
                 (Some(InFlight::Sync { asker, .. }), Ok(())) => done.push(DiskDone { asker, outcome: Ok(Done::Synced) }),
                 (Some(InFlight::Sync { asker, file }), Err(error)) => self.failed(asker, file, "sync", &error, done),
-                (Some(InFlight::Background { file }), Err(error)) if !is_unsupported(&error) => {
+                (Some(InFlight::Background { file, .. }), Err(error)) if !is_unsupported(&error) => {
                     tracing::warn!(file = %self.shown(file), ?what, %error, "background work on a log file failed; its next sync decides");
                 }
+                (Some(InFlight::Background { file, finishes: Some(range) }), Ok(())) => self.finished(turn, file, range),
                 _ => {}
             },
             Completion::Written { .. }
@@ -445,6 +456,19 @@ impl Disk {
             | Completion::Connected { .. }
             | Completion::Doorbell => {}
         }
+    }
+
+    /// A window is on the disk: pages far behind the end may go.
+    fn finished(&mut self, turn: &mut Turn, id: FileId, range: write_behind::Range) {
+        let Some(open) = self.files.get_mut(&id) else { return };
+        let mut steps = std::mem::take(&mut self.steps);
+        open.behind.finished(range, &mut steps);
+        let file = open.file.clone();
+        let mut background = Background { turn, in_flight: &mut self.in_flight, id, file: &file };
+        for step in steps.drain(..) {
+            background.step(step);
+        }
+        self.steps = steps;
     }
 
     /// Looks whether a test holds the disk or has let it go.
@@ -479,29 +503,37 @@ struct Background<'a> {
 }
 
 impl Background<'_> {
-    fn key(&mut self) -> Key {
-        disk_key(self.in_flight.insert(InFlight::Background { file: self.id }))
+    fn key(&mut self, finishes: Option<write_behind::Range>) -> Key {
+        disk_key(self.in_flight.insert(InFlight::Background { file: self.id, finishes }))
     }
 
     fn allocate(&mut self, position: u64, length: u64) {
-        let key = self.key();
+        let key = self.key(None);
         self.turn.allocate(key, self.file, position, length);
     }
 
-    fn write_behind(&mut self, order: WriteBehindOrder) {
-        let key = self.key();
-        match order {
-            WriteBehindOrder::Start { position, length } => {
-                self.turn.sync_range(key, self.file, position, length, RangeSync::Start);
+    fn step(&mut self, step: write_behind::Step) {
+        match step {
+            write_behind::Step::Start(range) => {
+                let key = self.key(None);
+                self.turn.sync_range(key, self.file, range.start, range.len() as u32, RangeSync::Start);
             }
-            WriteBehindOrder::Finish { position, length } => {
-                self.turn.sync_range(key, self.file, position, length, RangeSync::Finish);
+            write_behind::Step::Finish(range) => {
+                let key = self.key(Some(range));
+                self.turn.sync_range(key, self.file, range.start, range.len() as u32, RangeSync::Finish);
             }
-            WriteBehindOrder::Drop { position, length } => {
-                self.turn.advise(key, self.file, position, length, Advice::DontNeed);
+            write_behind::Step::Drop(range) => {
+                let key = self.key(None);
+                self.turn.advise(key, self.file, range.start, range.len() as u32, Advice::DontNeed);
             }
         }
     }
+}
+
+/// The whole content of a sealed file.
+fn map_whole(path: &Path) -> io::Result<Bytes> {
+    let file = File::open(path, OpenMode::Read)?;
+    map_sealed(&file, file.len()? as usize)
 }
 
 fn disk_key(number: usize) -> Key {

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use corelog_io::net::deal::{CoreLoads, Dealer};
-use corelog_io::net::{BoundListener, ConnectionLimit, ListenerConfig, Socket};
+use corelog_io::net::listener::{Listener, ListenerConfig, ListenerThread};
+use corelog_io::net::{ConnectionLimit, Socket};
 use corelog_shards::base::ids::Text;
 use corelog_shards::metadata::Endpoint;
 
@@ -23,12 +24,11 @@ struct Open {
     host: String,
     /// As told to clients.
     port: u16,
-    listener: BoundListener,
+    listener: Listener,
 }
 
 pub(super) struct Bound {
     open: Vec<Open>,
-    limit: ConnectionLimit,
 }
 
 pub(super) fn bind(config: &BrokerConfig) -> Result<Bound, ServeError> {
@@ -39,14 +39,15 @@ pub(super) fn bind(config: &BrokerConfig) -> Result<Bound, ServeError> {
         let address = resolve(&listener.host, listener.port).map_err(|error| failed(error.to_string()))?;
         let options = ListenerConfig {
             backlog: config.connections.backlog,
-            send_buffer_bytes: config.connections.send_buffer_bytes,
-            receive_buffer_bytes: config.connections.receive_buffer_bytes,
+            send_buffer: config.connections.send_buffer_bytes.map(|bytes| bytes as usize),
+            receive_buffer: config.connections.receive_buffer_bytes.map(|bytes| bytes as usize),
+            limit: limit.clone(),
         };
-        let bound = BoundListener::bind(address, &options).map_err(|error| failed(explained(&error)))?;
+        let bound = Listener::bind(address, options).map_err(|error| failed(explained(&error)))?;
         let port = if told.port == 0 { bound.local_addr().map_err(|error| failed(error.to_string()))?.port() } else { told.port };
         open.push(Open { name: listener.name.clone(), host: told.host.clone(), port, listener: bound });
     }
-    Ok(Bound { open, limit })
+    Ok(Bound { open })
 }
 
 fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
@@ -98,21 +99,22 @@ impl Bound {
         self.open.iter().map(view).collect()
     }
 
-    /// Starts accepting: `give(core, listener, socket, peer)` for each connection.
+    /// Starts accepting: `give(core, listener, socket, peer)` for each connection, until the threads are dropped.
     pub(super) fn accept(
         self,
         loads: CoreLoads,
         give: impl Fn(usize, u8, Socket, IpAddr) + Send + Clone + 'static,
-    ) -> Result<(), ServeError> {
+    ) -> Result<Vec<ListenerThread>, ServeError> {
+        let mut threads = Vec::new();
         for (number, open) in self.open.into_iter().enumerate() {
             let (give, mut dealer) = (give.clone(), Dealer::new(loads.clone()));
             let address = format!("{}://{}:{}", open.name, open.host, open.port);
-            let accepting = open.listener.accept(self.limit.clone(), move |socket: Socket| {
-                let peer = socket.peer().ip();
-                give(dealer.deal(), number as u8, socket, peer);
+            let name = format!("accept-{number}");
+            let accepting = open.listener.start(&name, move |socket: Socket, peer: SocketAddr| {
+                give(dealer.deal(), number as u8, socket, peer.ip());
             });
-            accepting.map_err(|error| ServeError::Listen { address, why: error.to_string() })?.detach();
+            threads.push(accepting.map_err(|error| ServeError::Listen { address, why: error.to_string() })?);
         }
-        Ok(())
+        Ok(threads)
     }
 }

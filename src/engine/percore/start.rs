@@ -16,6 +16,7 @@ use corelog_io::executor::{CoreThread, spawn_core};
 use corelog_io::inbox::{InboxSender, inbox};
 use corelog_io::mesh::mesh;
 use corelog_io::net::deal::CoreLoads;
+use corelog_io::net::listener::ListenerThread;
 use corelog_io::turn::{Turn, TurnConfig};
 use corelog_io::cpu;
 use corelog_shards::base::ids::{ShardId, TopicPartition};
@@ -105,16 +106,19 @@ pub fn serve(config: BrokerConfig, identity: Identity, console: Option<Console>)
     let metadata = metadata::load(&config, &identity, shards, clock.now(), bound.endpoints())?;
     let broker = Broker::start(&config, &identity, &cores, shards, clock, metadata, &bound, &metrics, &health)?;
     health.set(BrokerState::Running);
-    broker.accept(bound)?;
+    let listening = broker.accept(bound)?;
     let (tell, told) = mpsc::channel();
     housekeeping
-        .on_stop_signal(move || drop(tell.send(())))
+        .on_stop_signal(move || {
+            let _ = tell.send(());
+        })
         .map_err(|why| ServeError::Thread { what: "the signal handler".to_owned(), why })?;
     let listeners: Vec<String> = config.listeners.advertised.iter().map(ToString::to_string).collect();
     tracing::info!(?cores, shards, ?listeners, "serving");
     // An error means that the handler is gone, which it never is before the process ends.
-    drop(told.recv());
+    let _ = told.recv();
     health.set(BrokerState::ShuttingDown);
+    drop(listening);
     let stopped = broker.stop();
     drop(housekeeping);
     stopped
@@ -151,7 +155,6 @@ struct Broker {
     inboxes: Vec<InboxSender<Mail>>,
     loads: CoreLoads,
     keeper: Keeper,
-    identity: Identity,
 }
 
 impl Broker {
@@ -167,7 +170,7 @@ impl Broker {
         metrics: &Arc<Metrics>,
         health: &Arc<Health>,
     ) -> Result<Broker, ServeError> {
-        let Metadata { controller, outbox, dirs, found, shutdown, broker_epoch, image, .. } = metadata;
+        let Metadata { controller, outbox, dirs, found, shutdown, image } = metadata;
         let (news, heard) = mpsc::channel();
         let recoverer = Arc::new(Recoverer::new(Arc::clone(&dirs), shutdown, clock));
         let recovery_threads = config.recovery_threads_per_dir as usize * dirs.roots().len();
@@ -204,7 +207,7 @@ impl Broker {
                     fetch_session_slots: config.fetch_session_slots as usize,
                     retention_check_interval_ms: config.tasks.retention_every_ms,
                     seed: crate::engine::random_u64(),
-                    controller: (id == 0).then(|| controller.take().map(Box::new)).flatten(),
+                    controller: if id == 0 { controller.take().map(Box::new) } else { None },
                 });
                 seats.push(Seat::new(shard, if id == 0 { outbox.take().unwrap_or_default() } else { Outbox::new() }));
             }
@@ -212,7 +215,7 @@ impl Broker {
                 Arc::clone(&dirs),
                 Arc::clone(&slow),
                 senders[index].clone(),
-                u64::from(config.write_behind_bytes),
+                config.write_behind_bytes,
                 config.test_stall_file.clone(),
                 Arc::clone(metrics),
                 index,
@@ -236,11 +239,11 @@ impl Broker {
                 limits: limits(config),
                 news: news.clone(),
             };
-            threads.push(start_core(made, cores[index], config.pin_cores)?);
+            threads.push(start_core(made, cores[index])?);
         }
         drop(news);
-        let keeper = Keeper::new(heard, dirs, recoverer, senders.clone(), Arc::clone(health), shards, broker_epoch);
-        let broker = Broker { cores: threads, inboxes: senders, loads, keeper, identity: identity.clone() };
+        let keeper = Keeper::new(heard, dirs, recoverer, senders.clone(), Arc::clone(health), shards, identity.node_id);
+        let broker = Broker { cores: threads, inboxes: senders, loads, keeper };
         broker.keeper.wait_for_first_image()?;
         Ok(broker)
     }
@@ -248,7 +251,7 @@ impl Broker {
 
 impl Broker {
     /// Lets connections in.
-    fn accept(&self, bound: Bound) -> Result<(), ServeError> {
+    fn accept(&self, bound: Bound) -> Result<Vec<ListenerThread>, ServeError> {
         let inboxes = self.inboxes.clone();
         bound.accept(self.loads.clone(), move |core, listener, socket, peer| {
             // A full inbox means a core that stands still: the connection is dropped, which its client notices.
@@ -288,7 +291,7 @@ struct CoreParts {
     news: Sender<News>,
 }
 
-fn start_core(made: CoreParts, core: usize, pinned: bool) -> Result<CoreThread, ServeError> {
+fn start_core(made: CoreParts, core: usize) -> Result<CoreThread, ServeError> {
     let name = format!("core-{core}");
     let what = name.clone();
     let body = move |handle: corelog_io::executor::CoreHandle| async move {
@@ -324,7 +327,7 @@ fn start_core(made: CoreParts, core: usize, pinned: bool) -> Result<CoreThread, 
         };
         Core::new(parts).run(handle).await;
     };
-    spawn_core(name, pinned.then_some(core), body).map_err(|why| ServeError::Thread { what, why })
+    spawn_core(name, Some(core), body).map_err(|why| ServeError::Thread { what, why })
 }
 
 fn limits(config: &BrokerConfig) -> Limits {
@@ -391,7 +394,7 @@ impl Keeper {
         inboxes: Vec<InboxSender<Mail>>,
         health: Arc<Health>,
         shards: u16,
-        broker_epoch: i64,
+        node_id: i32,
     ) -> Keeper {
         let shared = Arc::new(Mutex::new(KeeperState::default()));
         let (first, first_image) = mpsc::channel();
@@ -403,7 +406,8 @@ impl Keeper {
             inboxes,
             health,
             shards_left: shards,
-            broker_epoch,
+            node_id,
+            broker_epoch: -1,
             shared: Arc::clone(&shared),
             first,
             strays_named: false,
@@ -435,6 +439,8 @@ struct Keeping {
     inboxes: Vec<InboxSender<Mail>>,
     health: Arc<Health>,
     shards_left: u16,
+    node_id: i32,
+    /// Of this run's registration, for the sign of a clean stop.
     broker_epoch: i64,
     shared: Arc<Mutex<KeeperState>>,
     first: Sender<()>,
@@ -473,13 +479,14 @@ impl Keeping {
         match news {
             News::Image(image) => {
                 let first = self.recoverer.set_image(&image);
+                self.broker_epoch = image.brokers.get(&self.node_id).map_or(-1, |broker| broker.epoch);
                 self.tell(|image| Mail::Image(Arc::clone(image)), &image);
                 if !self.strays_named {
                     self.strays_named = true;
                     self.name_strays(&image);
                 }
                 if first {
-                    drop(self.first.send(()));
+                    let _ = self.first.send(());
                 }
             }
             News::Checkpoint(reports) => self.dirs.note(&reports),
