@@ -2,13 +2,17 @@
 
 use super::table::APIS;
 
-const BEGIN: &str = "<!-- apis: generated from src/api/table.rs; `UPDATE=1 cargo test api_table` rewrites it -->\n";
+const BEGIN: &str =
+    "<!-- apis: generated from src/api/table.rs; `UPDATE=1 cargo test api_table` rewrites it -->\n";
 const END: &str = "<!-- end of apis -->\n";
 
 fn rows() -> String {
     let mut rows = String::from("| key | API | versions |\n|---|---|---|\n");
     for api in APIS {
-        rows += &format!("| {} | {} | {} to {} |\n", api.key, api.name, api.min, api.max);
+        rows += &format!(
+            "| {} | {} | {} to {} |\n",
+            api.key, api.name, api.min, api.max
+        );
     }
     rows
 }
@@ -33,6 +37,10 @@ fn rows_are_in_the_order_of_their_keys_and_within_what_wire_has() {
     for api in APIS {
         let schema = corelog_wire::messages::api_schema(api.key).expect("wire knows the key");
         assert_eq!(schema.name, api.name);
-        assert!(schema.supports(api.min) && schema.supports(api.max), "{}", api.name);
+        assert!(
+            schema.supports(api.min) && schema.supports(api.max),
+            "{}",
+            api.name
+        );
     }
 }
