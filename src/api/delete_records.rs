@@ -106,7 +106,7 @@ struct Pending {
 impl Pending {
     fn write(&self, answer: &mut Answer<'_>) {
         answer.write(&self.header, |out| {
-            self.response.encode(out, self.header.api_version)
+            self.response.encode(out, self.header.api_version);
         });
     }
 }

@@ -125,7 +125,7 @@ impl Pending {
             results,
         };
         answer.write(&self.header, |out| {
-            response.encode(out, self.header.api_version)
+            response.encode(out, self.header.api_version);
         });
     }
 

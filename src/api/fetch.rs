@@ -440,9 +440,9 @@ impl Pending {
         );
         for topic in topics {
             writer.topic(topic_ref(&topic[0].asked.topic), topic.len());
-            topic
-                .iter()
-                .for_each(|wanted| write_partition(cx, &mut leaders, &mut writer, wanted));
+            for wanted in topic {
+                write_partition(cx, &mut leaders, &mut writer, wanted);
+            }
         }
         writer.finish(&leaders.endpoints(cx));
         Step::Done

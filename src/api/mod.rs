@@ -11,6 +11,8 @@ pub mod table;
 
 #[cfg(test)]
 mod documentation;
+#[cfg(test)]
+mod tests;
 
 pub mod delete_records;
 pub mod describe_log_dirs;
