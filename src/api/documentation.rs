@@ -1,20 +1,20 @@
 //! The table of APIs in ARCHITECTURE.md is the table in the code.
 
-use super::table::APIS;
+use super::table::{APIS, Api};
 
 const BEGIN: &str =
     "<!-- apis: generated from src/api/table.rs; `UPDATE=1 cargo test api_table` rewrites it -->\n";
 const END: &str = "<!-- end of apis -->\n";
 
 fn rows() -> String {
-    let mut rows = String::from("| key | API | versions |\n|---|---|---|\n");
-    for api in APIS {
-        rows += &format!(
+    let head = "| key | API | versions |\n|---|---|---|\n".to_owned();
+    let row = |api: &Api| {
+        format!(
             "| {} | {} | {} to {} |\n",
             api.key, api.name, api.min, api.max
-        );
-    }
-    rows
+        )
+    };
+    head + &APIS.iter().map(row).collect::<String>()
 }
 
 #[test]
