@@ -12,16 +12,35 @@ pub mod table;
 #[cfg(test)]
 mod documentation;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
+pub mod alter_configs;
+pub mod api_versions;
+pub mod create_partitions;
+pub mod create_topics;
 pub mod delete_records;
+pub mod delete_topics;
+pub mod describe_cluster;
+pub mod describe_configs;
 pub mod describe_log_dirs;
 pub mod describe_producers;
+pub mod describe_topic_partitions;
 pub mod fetch;
+pub mod incremental_alter_configs;
+pub mod init_producer_id;
 pub mod list_offsets;
+pub mod metadata;
 pub mod offset_for_leader_epoch;
 pub mod produce;
+
+mod altering;
+mod asked;
+mod config_entries;
+mod internal_topics;
 mod resolve;
+mod topology;
 
 use bytes::{Bytes, BytesMut};
 use corelog_shards::base::ids::ShardId;
@@ -81,13 +100,21 @@ pub enum Step {
 /// A request whose parts are out.
 pub trait Joins: Send {
     /// The reply to part number `part`.
-    fn on_reply(&mut self, cx: &Context<'_>, part: usize, reply: Reply, parts: &mut Parts, answer: &mut Answer<'_>) -> Step;
+    fn on_reply(
+        &mut self,
+        cx: &Context<'_>,
+        part: usize,
+        reply: Reply,
+        parts: &mut Parts,
+        answer: &mut Answer<'_>,
+    ) -> Step;
 
     /// When the request stops waiting; asked again after every step.
     fn deadline(&self) -> Option<Mono>;
 
     /// The deadline has come. What is still watched or waited for is cancelled by the engine after `Done`.
-    fn on_deadline(&mut self, cx: &Context<'_>, parts: &mut Parts, answer: &mut Answer<'_>) -> Step;
+    fn on_deadline(&mut self, cx: &Context<'_>, parts: &mut Parts, answer: &mut Answer<'_>)
+    -> Step;
 
     /// Waits for others now (a long poll, acks=all): holds no more than an entry in the class of parked requests.
     fn parked(&self) -> bool {
@@ -109,7 +136,14 @@ impl Pending {
 }
 
 impl Joins for Pending {
-    fn on_reply(&mut self, cx: &Context<'_>, part: usize, reply: Reply, parts: &mut Parts, answer: &mut Answer<'_>) -> Step {
+    fn on_reply(
+        &mut self,
+        cx: &Context<'_>,
+        part: usize,
+        reply: Reply,
+        parts: &mut Parts,
+        answer: &mut Answer<'_>,
+    ) -> Step {
         match self {
             Pending::Produce(pending) => pending.on_reply(cx, part, reply, parts, answer),
             Pending::Fetch(pending) => pending.on_reply(cx, part, reply, parts, answer),
@@ -125,7 +159,12 @@ impl Joins for Pending {
         }
     }
 
-    fn on_deadline(&mut self, cx: &Context<'_>, parts: &mut Parts, answer: &mut Answer<'_>) -> Step {
+    fn on_deadline(
+        &mut self,
+        cx: &Context<'_>,
+        parts: &mut Parts,
+        answer: &mut Answer<'_>,
+    ) -> Step {
         match self {
             Pending::Produce(pending) => pending.on_deadline(cx, parts, answer),
             Pending::Fetch(pending) => pending.on_deadline(cx, parts, answer),
@@ -143,10 +182,21 @@ impl Joins for Pending {
 }
 
 /// The signature of every API's `split`.
-pub type SplitFn = fn(cx: &Context<'_>, header: &RequestHeader, body: Bytes, parts: &mut Parts, answer: &mut Answer<'_>) -> Result<Split, DecodeError>;
+pub type SplitFn = fn(
+    cx: &Context<'_>,
+    header: &RequestHeader,
+    body: Bytes,
+    parts: &mut Parts,
+    answer: &mut Answer<'_>,
+) -> Result<Split, DecodeError>;
 
 /// Splits one request frame (without its size prefix). An error or `Split::Close` closes the connection.
-pub fn split(cx: &Context<'_>, frame: Bytes, parts: &mut Parts, answer: &mut Answer<'_>) -> (Option<RequestHeader>, Split) {
+pub fn split(
+    cx: &Context<'_>,
+    frame: Bytes,
+    parts: &mut Parts,
+    answer: &mut Answer<'_>,
+) -> (Option<RequestHeader>, Split) {
     let Ok((header, reader)) = RequestHeader::parse(frame) else {
         return (None, Split::Close("malformed request header"));
     };
@@ -154,7 +204,8 @@ pub fn split(cx: &Context<'_>, frame: Bytes, parts: &mut Parts, answer: &mut Ans
         return (Some(header), Split::Close("unknown api key"));
     };
     // ApiVersions answers any version; its file decides.
-    let known = (api.min..=api.max).contains(&header.api_version) || header.api_key == table::API_VERSIONS;
+    let known =
+        (api.min..=api.max).contains(&header.api_version) || header.api_key == table::API_VERSIONS;
     if !known {
         return (Some(header), Split::Close("unsupported version"));
     }

@@ -40,8 +40,19 @@ apis! {
     0 Produce 3..=13 true produce;
     1 Fetch 4..=18 true fetch;
     2 ListOffsets 1..=11 false list_offsets;
+    3 Metadata 0..=13 false metadata;
+    18 ApiVersions 0..=5 false api_versions;
+    19 CreateTopics 2..=7 false create_topics;
+    20 DeleteTopics 1..=6 false delete_topics;
     21 DeleteRecords 0..=2 false delete_records;
+    22 InitProducerId 0..=5 false init_producer_id;
     23 OffsetForLeaderEpoch 2..=4 false offset_for_leader_epoch;
+    32 DescribeConfigs 1..=4 false describe_configs;
+    33 AlterConfigs 0..=2 false alter_configs;
     35 DescribeLogDirs 1..=5 false describe_log_dirs;
+    37 CreatePartitions 0..=3 false create_partitions;
+    44 IncrementalAlterConfigs 0..=1 false incremental_alter_configs;
+    60 DescribeCluster 0..=2 false describe_cluster;
     61 DescribeProducers 0..=0 false describe_producers;
+    75 DescribeTopicPartitions 0..=0 false describe_topic_partitions;
 }
