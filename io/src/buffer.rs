@@ -18,13 +18,17 @@ pub const SIZE_CLASSES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 
 /// reclaimable buffers wait behind long-lived ones.
 const RECLAIMS_PER_TAKE: usize = 8;
 
+/// How often a lent buffer is looked at before it is forgotten: its parts live long, or it never owned
+/// memory.
+const TRIES_MAX: u8 = 32;
+
 /// Lent remainders remembered: beyond it their memory is freed with the last part, not reused.
 const LENT_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub struct BufferPool {
     free: [Vec<BytesMut>; SIZE_CLASSES.len()],
-    lent: VecDeque<BytesMut>,
+    lent: VecDeque<(BytesMut, u8)>,
     free_bytes: usize,
     free_bytes_max: usize,
     allocations: u64,
@@ -62,12 +66,7 @@ impl BufferPool {
     /// Takes back a buffer, or what is left of it after parts were split off; its content is dropped.
     pub fn give(&mut self, mut buffer: BytesMut) {
         buffer.clear();
-        match whole_class(&mut buffer) {
-            Whole::Class(class) => self.keep(class, buffer),
-            Whole::NotPooled => {}
-            Whole::Lent if self.lent.len() < LENT_MAX => self.lent.push_back(buffer),
-            Whole::Lent => {}
-        }
+        self.sort(buffer, 0);
     }
 
     /// Takes back an immutable part if it is the last one of its buffer; else only drops it.
@@ -94,9 +93,20 @@ impl BufferPool {
 
     fn reclaim(&mut self) {
         for _ in 0..RECLAIMS_PER_TAKE.min(self.lent.len()) {
-            if let Some(buffer) = self.lent.pop_front() {
-                self.give(buffer);
+            if let Some((buffer, tries)) = self.lent.pop_front() {
+                self.sort(buffer, tries + 1);
             }
+        }
+    }
+
+    fn sort(&mut self, mut buffer: BytesMut, tries: u8) {
+        match whole_class(&mut buffer) {
+            Whole::Class(class) => self.keep(class, buffer),
+            Whole::NotPooled => {}
+            Whole::Lent if tries < TRIES_MAX && self.lent.len() < LENT_MAX => {
+                self.lent.push_back((buffer, tries));
+            }
+            Whole::Lent => {}
         }
     }
 
@@ -126,9 +136,6 @@ fn class_for(capacity: usize) -> Option<usize> {
 /// remainder of just that size is as good as one.
 fn whole_class(buffer: &mut BytesMut) -> Whole {
     let exact = |capacity| SIZE_CLASSES.iter().position(|&size| size == capacity);
-    if buffer.capacity() == 0 {
-        return Whole::NotPooled;
-    }
     if let Some(class) = exact(buffer.capacity()) {
         return Whole::Class(class);
     }
@@ -184,6 +191,29 @@ mod tests {
             drop(parts);
         }
         assert_eq!(pool.allocations(), 1);
+    }
+
+    #[test]
+    fn a_buffer_used_to_its_last_byte_comes_back_too() {
+        let mut pool = BufferPool::new(1 << 20);
+        for _ in 0..10 {
+            let mut buffer = pool.take(4096);
+            buffer.extend_from_slice(&[1; 4096]);
+            let all = buffer.split_to(4096).freeze();
+            pool.give(buffer);
+            drop(all);
+        }
+        assert_eq!(pool.allocations(), 1);
+    }
+
+    #[test]
+    fn a_buffer_without_memory_is_forgotten() {
+        let mut pool = BufferPool::new(1 << 20);
+        pool.give(BytesMut::new());
+        for _ in 0..=TRIES_MAX {
+            drop(pool.take(1));
+        }
+        assert_eq!(pool.lent(), 0);
     }
 
     #[test]

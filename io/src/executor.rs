@@ -166,6 +166,14 @@ impl CoreHandle {
         Ok(())
     }
 
+    /// Lets background work run for a slice if its share allows: for a turn that has much to do before
+    /// its next `rest`.
+    pub async fn yield_turn(&self) {
+        if self.background_is_runnable() {
+            glommio::executor().yield_task_queue_now().await;
+        }
+    }
+
     /// A waker of this executor for the watchdog: glommio can park although tasks are runnable, and
     /// wakes up by this.
     pub async fn poke(&self) -> Waker {
@@ -300,6 +308,50 @@ mod tests {
             assert!(!core.background_is_runnable());
         });
         core.unwrap().join();
+    }
+
+    #[test]
+    fn a_core_that_stands_still_is_noticed() {
+        let core = spawn_core("test".into(), None, |core| async move {
+            let turn = Turn::new(&config()).unwrap();
+            let watchdog = Watchdog::start(Duration::from_millis(200)).unwrap();
+            watchdog.watch("test", turn.doorbell(), core.poke().await);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while watchdog.stalls() == 0 {
+                assert!(Instant::now() < deadline, "nobody noticed");
+                thread::yield_now();
+            }
+            assert!(watchdog.pokes() > 0);
+        });
+        core.unwrap().join();
+    }
+
+    /// Runs this test again in a process of its own, where a core panics.
+    #[test]
+    fn a_panic_on_a_core_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        const MARK: &str = "CORELOG_IO_PANIC_ON_A_CORE";
+        if std::env::var_os(MARK).is_some() {
+            let core = spawn_core("doomed".into(), None, |core| async move {
+                core.spawn_background(async { panic!("on purpose") });
+                core.yield_turn().await;
+                std::future::pending::<()>().await;
+            });
+            core.unwrap().join();
+            return;
+        }
+        let name = "executor::tests::a_panic_on_a_core_ends_the_process";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(MARK, "1")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            errors.contains("doomed panicked; the broker cannot go on"),
+            "{errors}"
+        );
     }
 
     #[test]

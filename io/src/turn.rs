@@ -21,6 +21,7 @@
 
 mod completion;
 mod doorbell;
+mod entry;
 mod op;
 mod provided;
 mod queue;
@@ -248,7 +249,7 @@ impl Turn {
             key,
             file.clone(),
             FileOp::Sync,
-            op::sync_entry(file, kind),
+            entry::sync_entry(file, kind),
         ))
     }
 
@@ -261,7 +262,7 @@ impl Turn {
         length: u32,
         sync: RangeSync,
     ) -> OpId {
-        let entry = op::sync_range_entry(file, position, length, sync);
+        let entry = entry::sync_range_entry(file, position, length, sync);
         self.start(Op::file(key, file.clone(), FileOp::SyncRange, entry))
     }
 
@@ -274,13 +275,13 @@ impl Turn {
         length: u32,
         advice: Advice,
     ) -> OpId {
-        let entry = op::advise_entry(file, position, length, advice);
+        let entry = entry::advise_entry(file, position, length, advice);
         self.start(Op::file(key, file.clone(), FileOp::Advise, entry))
     }
 
     /// Reserves disk space for a range without changing the file's length.
     pub fn allocate(&mut self, key: Key, file: &File, position: u64, length: u64) -> OpId {
-        let entry = op::allocate_entry(file, position, length);
+        let entry = entry::allocate_entry(file, position, length);
         self.start(Op::file(key, file.clone(), FileOp::Allocate, entry))
     }
 
@@ -291,7 +292,7 @@ impl Turn {
     /// is left alone.
     pub fn cancel(&mut self, op: OpId) {
         if self.slots.mark_cancelled(op) {
-            self.queue.push(op::cancel_entry(op));
+            self.queue.push(entry::cancel_entry(op));
         }
     }
 
@@ -350,7 +351,7 @@ impl Turn {
             self.peers.len() - 1
         });
         self.queue.counters().doorbells.add(1);
-        self.queue.push(op::ring_entry(doorbell, index as u32));
+        self.queue.push(entry::ring_entry(doorbell, index as u32));
     }
 
     /// The handle by which others wake this core and see that it lives.

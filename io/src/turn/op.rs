@@ -11,11 +11,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use super::completion::{Completion, FileOp, Key, OpId};
-use super::doorbell::Doorbell;
+use super::entry::fd;
 use super::provided::{GROUP, ProvidedBuffers};
-use super::queue::{DOORBELL, Event, IGNORED, ring_failed};
+use super::queue::Event;
 use super::raw::{empty_header, filled};
-use super::{Advice, RangeSync, SyncKind};
 use crate::buffer::BufferPool;
 use crate::disk::File;
 use crate::net::Socket;
@@ -338,10 +337,6 @@ impl Slot {
     }
 }
 
-fn fd(of: &impl AsRawFd) -> types::Fd {
-    types::Fd(of.as_raw_fd())
-}
-
 /// A socket that said it has no more bytes is polled first: trying to receive would only fail.
 fn poll_first(socket: &Socket) -> u16 {
     const POLL_FIRST: u16 = 1;
@@ -590,65 +585,4 @@ fn outgoing(chunks: &mut Chunks, bytes: usize, stop: bool) -> Verdict {
         _ if stop => Verdict::Finish(Err(cancelled())),
         _ => Verdict::Again,
     }
-}
-
-pub(super) fn sync_entry(file: &File, kind: SyncKind) -> squeue::Entry {
-    let flags = match kind {
-        SyncKind::Data => types::FsyncFlags::DATASYNC,
-        SyncKind::All => types::FsyncFlags::empty(),
-    };
-    opcode::Fsync::new(fd(file)).flags(flags).build()
-}
-
-pub(super) fn sync_range_entry(
-    file: &File,
-    position: u64,
-    length: u32,
-    sync: RangeSync,
-) -> squeue::Entry {
-    let flags = match sync {
-        RangeSync::Start => libc::SYNC_FILE_RANGE_WRITE,
-        RangeSync::Finish => {
-            libc::SYNC_FILE_RANGE_WAIT_BEFORE
-                | libc::SYNC_FILE_RANGE_WRITE
-                | libc::SYNC_FILE_RANGE_WAIT_AFTER
-        }
-    };
-    opcode::SyncFileRange::new(fd(file), length)
-        .offset(position)
-        .flags(flags)
-        .build()
-}
-
-pub(super) fn advise_entry(
-    file: &File,
-    position: u64,
-    length: u32,
-    advice: Advice,
-) -> squeue::Entry {
-    let advice = match advice {
-        Advice::DontNeed => libc::POSIX_FADV_DONTNEED,
-        Advice::WillNeed => libc::POSIX_FADV_WILLNEED,
-    };
-    opcode::Fadvise::new(fd(file), libc::off_t::from(length), advice)
-        .offset(position)
-        .build()
-}
-
-pub(super) fn allocate_entry(file: &File, position: u64, length: u64) -> squeue::Entry {
-    opcode::Fallocate::new(fd(file), length)
-        .offset(position)
-        .mode(libc::FALLOC_FL_KEEP_SIZE)
-        .build()
-}
-
-pub(super) fn cancel_entry(id: OpId) -> squeue::Entry {
-    opcode::AsyncCancel::new(id.0).build().user_data(IGNORED)
-}
-
-pub(super) fn ring_entry(doorbell: &Doorbell, peer: u32) -> squeue::Entry {
-    opcode::MsgRingData::new(types::Fd(doorbell.ring_fd()), 0, DOORBELL, None)
-        .build()
-        .user_data(ring_failed(peer))
-        .flags(squeue::Flags::SKIP_SUCCESS)
 }

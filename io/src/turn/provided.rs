@@ -138,7 +138,8 @@ impl Drop for ProvidedBuffers {
         // SAFETY: claim: allocated with this layout and freed once. keeper: `register` and this drop. breaker:
         // freeing elsewhere.
         unsafe { dealloc(self.ring.as_ptr(), self.ring_layout) };
-        // SAFETY: as above.
+        // SAFETY: claim: allocated with this layout and freed once. keeper: `register` and this drop. breaker:
+        // freeing elsewhere.
         unsafe { dealloc(self.buffers.as_ptr(), self.buffers_layout) };
     }
 }
