@@ -169,7 +169,7 @@ fn main() {
     let address = bound.local_addr().unwrap();
     let accepting = bound
         .start("listener", move |socket, _| {
-            assert!(sender.push(socket).is_ok())
+            assert!(sender.push(socket).is_ok());
         })
         .unwrap();
 
