@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corelog_io::disk::dir;
-use corelog_shards::base::ids::{METADATA_LOG, Text, TopicPartition};
+use corelog_shards::base::ids::{METADATA_LOG, Op, Text, TopicPartition};
 use corelog_shards::base::time::Now;
 use corelog_shards::controller::{Controller, Loaded, QuorumState, Settings, SnapshotFile, log_config};
 use corelog_shards::effect::Outbox;
@@ -165,7 +165,10 @@ fn open_metadata_log(
         storage::create_log(&config.metadata_log_dir, METADATA_LOG_NAME, METADATA_LOG.topic_id)
             .map_err(|why| ServeError::Directory { path: directory.to_owned(), why })?;
     }
-    let opening = Opening { id: METADATA_LOG, directory, recovery_point, log_start, config: Arc::new(log_config()), shutdown, now };
+    let opening = Opening {
+        id: METADATA_LOG,
+        slot: Op::CONTROLLER,
+        directory, recovery_point, log_start, config: Arc::new(log_config()), shutdown, now };
     open(opening).map_err(|failure| ServeError::Metadata { path: directory.to_owned(), why: failure.reason })
 }
 

@@ -52,6 +52,7 @@ impl Recoverer {
         let (recovery_point, _, log_start) = self.dirs.checkpoint(log);
         let opening = Opening {
             id: log,
+            slot: 0,
             directory: &directory,
             recovery_point: recovery_point.unwrap_or(0),
             log_start: log_start.unwrap_or(0),
@@ -68,6 +69,8 @@ impl Recoverer {
 /// One log to open.
 pub struct Opening<'a> {
     pub id: TopicPartition,
+    /// The owner's slot, if it is known already (an owner sets its own otherwise).
+    pub slot: u32,
     pub directory: &'a Path,
     pub recovery_point: i64,
     pub log_start: i64,
@@ -81,7 +84,7 @@ pub fn open(opening: Opening<'_>) -> Result<Box<Log>, OpenFailure> {
     let files = list(opening.directory).map_err(|error| told("cannot list the directory", &error))?;
     let input = RecoveryInput {
         id: opening.id,
-        slot: 0,
+        slot: opening.slot,
         files,
         shutdown: opening.shutdown,
         recovery_point: opening.recovery_point,

@@ -383,7 +383,7 @@ impl Disk {
         done: &mut Vec<DiskDone>,
     ) {
         match self.path(file) {
-            Some(path) => self.slow.run(asker, self.inbox.clone(), move || work(path)),
+            Some(path) => self.slow.run(file.log, asker, self.inbox.clone(), move || work(path)),
             None => done.push(DiskDone { asker, outcome: Err(DiskFailure) }),
         }
     }
@@ -396,9 +396,10 @@ impl Disk {
             done.push(DiskDone { asker, outcome: if files.is_empty() { Ok(Done::Written) } else { Err(DiskFailure) } });
             return;
         };
+        let log = files[0].log;
         let names: Vec<String> = files.iter().map(|file| storage::file_name(*file)).collect();
         let dirs = Arc::clone(&self.dirs);
-        self.slow.run(asker, self.inbox.clone(), move || {
+        self.slow.run(log, asker, self.inbox.clone(), move || {
             dirs.delete_files(&directory, &names, Duration::from_millis(delay_ms))?;
             Ok(Done::Written)
         });
@@ -406,7 +407,7 @@ impl Disk {
 
     fn create_log(&self, asker: Asker, log: TopicPartition, name: String) {
         let (dirs, inbox) = (Arc::clone(&self.dirs), self.inbox.clone());
-        self.slow.run(asker, self.inbox.clone(), move || {
+        self.slow.run(log, asker, self.inbox.clone(), move || {
             let directory = dirs.create(log, &name)?;
             post(&inbox, Mail::Placed { log, directory });
             Ok(Done::Written)
@@ -417,7 +418,7 @@ impl Disk {
         self.paths.remove(&log);
         self.files.retain(|file, _| file.log != log);
         let dirs = Arc::clone(&self.dirs);
-        self.slow.run(asker, self.inbox.clone(), move || {
+        self.slow.run(log, asker, self.inbox.clone(), move || {
             dirs.delete(log, Duration::from_millis(delay_ms))?;
             Ok(Done::Written)
         });

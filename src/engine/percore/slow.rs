@@ -17,7 +17,8 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Two queues: recovery of many logs must not delay the creation of a topic.
 pub(super) struct Slow {
-    jobs: Mutex<Sender<Job>>,
+    /// One queue per thread: what is asked of one log is done in order.
+    jobs: Vec<Mutex<Sender<Job>>>,
     recoveries: Mutex<Sender<Job>>,
     recoverer: Arc<Recoverer>,
 }
@@ -29,15 +30,16 @@ impl Slow {
     /// `recovery_threads` as `num.recovery.threads.per.data.dir` times the number of directories.
     pub(super) fn start(recoverer: Arc<Recoverer>, recovery_threads: usize) -> io::Result<Slow> {
         Ok(Slow {
-            jobs: Mutex::new(pool("slow", THREADS)?),
+            jobs: (0..THREADS).map(|_| pool("slow", 1).map(Mutex::new)).collect::<io::Result<_>>()?,
             recoveries: Mutex::new(pool("recover", recovery_threads.max(1))?),
             recoverer,
         })
     }
 
-    /// Runs `work`; its result reaches the asker by mail.
-    pub(super) fn run(&self, asker: Asker, inbox: InboxSender<Mail>, work: impl FnOnce() -> io::Result<Done> + Send + 'static) {
-        send(&self.jobs, Box::new(move || {
+    /// Runs `work`, after what was asked of the same log before; its result reaches the asker by mail.
+    pub(super) fn run(&self, log: TopicPartition, asker: Asker, inbox: InboxSender<Mail>, work: impl FnOnce() -> io::Result<Done> + Send + 'static) {
+        let queue = usize::from(log.topic_id.0[15]).wrapping_add(log.partition as usize) % self.jobs.len();
+        send(&self.jobs[queue], Box::new(move || {
             let outcome = work().map_err(|error| {
                 tracing::error!(%error, "an operation on a log directory failed");
                 DiskFailure

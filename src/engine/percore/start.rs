@@ -19,7 +19,7 @@ use corelog_io::net::deal::CoreLoads;
 use corelog_io::net::listener::ListenerThread;
 use corelog_io::turn::{Turn, TurnConfig};
 use corelog_io::cpu;
-use corelog_shards::base::ids::{ShardId, TopicPartition};
+use corelog_shards::base::ids::{METADATA_LOG, ShardId, TopicPartition};
 use corelog_shards::effect::{Outbox, PartitionCheckpoint};
 use corelog_shards::metadata::Image;
 use corelog_shards::shard::{Shard, ShardConfig};
@@ -211,7 +211,7 @@ impl Broker {
                 });
                 seats.push(Seat::new(shard, if id == 0 { outbox.take().unwrap_or_default() } else { Outbox::new() }));
             }
-            let disk = Disk::new(
+            let mut disk = Disk::new(
                 Arc::clone(&dirs),
                 Arc::clone(&slow),
                 senders[index].clone(),
@@ -221,6 +221,9 @@ impl Broker {
                 index,
                 offline_teller(&news, &dirs),
             );
+            if let Some(directory) = dirs.path(METADATA_LOG).filter(|_| index == 0) {
+                disk.place(METADATA_LOG, directory);
+            }
             let made = CoreParts {
                 clock,
                 index: index as u16,
@@ -510,7 +513,7 @@ impl Keeping {
     /// Replicas that the metadata does not know are put aside for the operator (L-10).
     fn name_strays(&self, image: &Image) {
         for (log, place) in self.dirs.logs() {
-            if image.partition(log).is_some() {
+            if log == METADATA_LOG || image.partition(log).is_some() {
                 continue;
             }
             match self.dirs.stray(place.directory, &place.name) {
