@@ -205,9 +205,13 @@ fn print_batch(
             TimestampType::CreateTime => header.base_timestamp.wrapping_add(record.timestamp_delta),
             TimestampType::LogAppendTime => header.max_timestamp,
         };
-        let headers: Vec<(&str, Option<&[u8]>)> = record
+        let headers: Vec<_> = record
             .headers()
-            .map(|header| (header.key, header.value))
+            .map(|header| (String::from_utf8_lossy(header.key), header.value))
+            .collect();
+        let headers: Vec<(&str, Option<&[u8]>)> = headers
+            .iter()
+            .map(|(key, value)| (&**key, *value))
             .collect();
         let shown = Shown {
             topic,

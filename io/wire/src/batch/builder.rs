@@ -5,8 +5,9 @@ use std::io;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::header::{BatchHeader, HEADER_LEN};
-use crate::compress::{self, Codec};
+use super::header::{BatchHeader, HEADER_LEN, LENGTH_END, set_crc};
+use super::varint::{put_varint, varint_len};
+use crate::compress::{Codec, Writer};
 
 /// A record to be added.
 #[derive(Debug, Clone, Copy)]
@@ -87,22 +88,30 @@ impl BatchBuilder {
             self.header.max_timestamp = record.timestamp_ms;
         }
         self.header.max_timestamp = self.header.max_timestamp.max(record.timestamp_ms);
-        let mut body = BytesMut::with_capacity(32);
-        body.put_i8(0);
-        put_varlong(
-            &mut body,
-            record.timestamp_ms.wrapping_sub(self.header.base_timestamp),
-        );
-        put_varlong(&mut body, i64::from(self.header.record_count));
-        put_nullable(&mut body, record.key);
-        put_nullable(&mut body, record.value);
-        put_varlong(&mut body, record.headers.len() as i64);
+        let timestamp_delta = record.timestamp_ms.wrapping_sub(self.header.base_timestamp);
+        let offset_delta = i64::from(self.header.record_count);
+        let headers = record.headers.iter();
+        let body_len = 1
+            + varint_len(timestamp_delta)
+            + varint_len(offset_delta)
+            + nullable_len(record.key)
+            + nullable_len(record.value)
+            + varint_len(record.headers.len() as i64)
+            + headers
+                .map(|(key, value)| nullable_len(Some(key.as_bytes())) + nullable_len(*value))
+                .sum::<usize>();
+        let out = &mut self.records;
+        put_varint(out, body_len as i64);
+        out.put_i8(0);
+        put_varint(out, timestamp_delta);
+        put_varint(out, offset_delta);
+        put_nullable(out, record.key);
+        put_nullable(out, record.value);
+        put_varint(out, record.headers.len() as i64);
         for (key, value) in record.headers {
-            put_nullable(&mut body, Some(key.as_bytes()));
-            put_nullable(&mut body, *value);
+            put_nullable(out, Some(key.as_bytes()));
+            put_nullable(out, *value);
         }
-        put_varlong(&mut self.records, body.len() as i64);
-        self.records.extend_from_slice(&body);
         self.header.last_offset_delta = self.header.record_count;
         self.header.record_count += 1;
     }
@@ -116,56 +125,41 @@ impl BatchBuilder {
         HEADER_LEN + self.records.len()
     }
 
+    /// The whole batch. A builder without records gives an empty batch, as compaction leaves them.
     pub fn build(self) -> io::Result<Bytes> {
-        BatchBuilder::seal(self.header, &self.records, self.codec, self.level)
-    }
-
-    /// A whole batch of these uncompressed records; length and checksum are set here.
-    pub(super) fn seal(
-        mut header: BatchHeader,
-        records: &[u8],
-        codec: Codec,
-        level: i32,
-    ) -> io::Result<Bytes> {
-        let compressed;
-        let payload = if codec == Codec::None {
-            records
-        } else {
-            compressed = compress::compress(codec, level, records)?;
-            &compressed
-        };
-        let length = i32::try_from(HEADER_LEN - 12 + payload.len()).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a record batch can't be larger than 2 GiB",
-            )
-        })?;
-        header.batch_length = length;
-        let mut fixed = [0; HEADER_LEN];
-        header.write(&mut fixed);
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&fixed[21..]), payload);
-        fixed[17..21].copy_from_slice(&crc.to_be_bytes());
-        let mut batch = BytesMut::with_capacity(HEADER_LEN + payload.len());
-        batch.extend_from_slice(&fixed);
-        batch.extend_from_slice(payload);
-        Ok(batch.freeze())
+        let batch = BytesMut::with_capacity(self.len());
+        let mut writer = Writer::new(self.codec, self.level, header_room(batch))?;
+        writer.write(&self.records)?;
+        seal(self.header, writer.finish()?)
     }
 }
 
-fn put_varlong(out: &mut BytesMut, value: i64) {
-    let mut raw = (value << 1 ^ value >> 63) as u64;
-    while raw >= 0x80 {
-        out.put_u8(raw as u8 | 0x80);
-        raw >>= 7;
-    }
-    out.put_u8(raw as u8);
+/// Room for the header in front of the records of a new batch.
+pub(super) fn header_room(mut batch: BytesMut) -> BytesMut {
+    batch.put_bytes(0, HEADER_LEN);
+    batch
+}
+
+/// Fills in the header of a batch whose records are written; length and checksum are set here.
+pub(super) fn seal(mut header: BatchHeader, mut batch: BytesMut) -> io::Result<Bytes> {
+    header.batch_length = i32::try_from(batch.len() - LENGTH_END).map_err(|_| {
+        let message = "a record batch cannot be larger than 2 GiB";
+        io::Error::new(io::ErrorKind::InvalidInput, message)
+    })?;
+    header.write_to(&mut batch);
+    set_crc(&mut batch);
+    Ok(batch.freeze())
+}
+
+fn nullable_len(bytes: Option<&[u8]>) -> usize {
+    bytes.map_or(1, |bytes| varint_len(bytes.len() as i64) + bytes.len())
 }
 
 fn put_nullable(out: &mut BytesMut, bytes: Option<&[u8]>) {
     match bytes {
-        None => put_varlong(out, -1),
+        None => put_varint(out, -1),
         Some(bytes) => {
-            put_varlong(out, bytes.len() as i64);
+            put_varint(out, bytes.len() as i64);
             out.extend_from_slice(bytes);
         }
     }
@@ -258,7 +252,7 @@ mod tests {
             assert_eq!(
                 read[0]
                     .headers()
-                    .map(|h| (h.key, h.value))
+                    .map(|h| (std::str::from_utf8(h.key).unwrap(), h.value))
                     .collect::<Vec<_>>(),
                 headers
             );

@@ -5,7 +5,7 @@ use crate::compress::Codec;
 /// Bytes before the records.
 pub const HEADER_LEN: usize = 61;
 /// Bytes before what `batchLength` counts.
-const LENGTH_END: usize = 12;
+pub(super) const LENGTH_END: usize = 12;
 const EPOCH_AT: usize = 12;
 const MAGIC_AT: usize = 16;
 const CRC_AT: usize = 17;
@@ -124,6 +124,25 @@ impl BatchHeader {
             .copy_from_slice(&self.producer_epoch.to_be_bytes());
         out[BASE_SEQUENCE_AT..COUNT_AT].copy_from_slice(&self.base_sequence.to_be_bytes());
         out[COUNT_AT..].copy_from_slice(&self.record_count.to_be_bytes());
+    }
+
+    /// Writes the header over the first bytes of a batch.
+    pub(super) fn write_to(&self, batch: &mut [u8]) {
+        let room = batch.first_chunk_mut();
+        self.write(room.expect("a batch is longer than its header"));
+    }
+
+    /// The timestamp of a record of this batch, in milliseconds.
+    pub fn timestamp_of(&self, timestamp_delta: i64) -> i64 {
+        match self.timestamp_type() {
+            TimestampType::CreateTime => self.base_timestamp.wrapping_add(timestamp_delta),
+            TimestampType::LogAppendTime => self.max_timestamp,
+        }
+    }
+
+    /// The offset of a record of this batch.
+    pub fn offset_of(&self, offset_delta: i32) -> i64 {
+        self.base_offset.wrapping_add(i64::from(offset_delta))
     }
 
     /// Bytes of the whole batch.
@@ -265,6 +284,11 @@ pub fn set_max_timestamp(batch: &mut [u8], timestamp_type: TimestampType, max_ti
     };
     batch[ATTRIBUTES_AT..LAST_DELTA_AT].copy_from_slice(&attributes.to_be_bytes());
     batch[MAX_TIMESTAMP_AT..PRODUCER_ID_AT].copy_from_slice(&max_timestamp.to_be_bytes());
+    set_crc(batch);
+}
+
+/// Makes the checksum of a whole batch right.
+pub(super) fn set_crc(batch: &mut [u8]) {
     let crc = crc32c::crc32c(&batch[ATTRIBUTES_AT..]);
     batch[CRC_AT..ATTRIBUTES_AT].copy_from_slice(&crc.to_be_bytes());
 }

@@ -9,14 +9,17 @@
 mod builder;
 mod header;
 mod records;
+mod rewrite;
 mod search;
+mod stream;
 mod validate;
+mod varint;
 
 pub use builder::{BatchBuilder, NewRecord};
 pub use header::{
-    BatchError, BatchHeader, BatchIter, HEADER_LEN, TimestampType, Walked, checksum, peek_base_offset,
-    peek_last_offset, peek_leader_epoch, peek_len, peek_magic, peek_max_timestamp, set_base_offset,
-    set_leader_epoch, set_max_timestamp, verify_crc,
+    BatchError, BatchHeader, BatchIter, HEADER_LEN, TimestampType, Walked, checksum,
+    peek_base_offset, peek_last_offset, peek_leader_epoch, peek_len, peek_magic,
+    peek_max_timestamp, set_base_offset, set_leader_epoch, set_max_timestamp, verify_crc,
 };
 pub use records::{Header, RecordError, RecordIter, RecordRef, control_type, decoded_records};
 pub use search::{Found, max_timestamp_record, offset_for_timestamp};

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use super::header::{BatchHeader, HEADER_LEN};
+use super::varint::Cursor;
 use crate::compress;
 
 /// What is wrong with a record. All of them make the batch CORRUPT or INVALID_RECORD.
@@ -19,8 +20,6 @@ pub enum RecordError {
     Trailing,
     #[error("a header has no key")]
     NullHeaderKey,
-    #[error("the key of a header is not UTF-8")]
-    HeaderKeyText,
     #[error("a record has the impossible number of headers {0}")]
     HeaderCount(i64),
     #[error("bytes follow the last record")]
@@ -42,17 +41,18 @@ pub struct RecordRef<'a> {
 /// One header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
-    pub key: &'a str,
+    /// Text by convention only: Kafka's broker does not look, so a log may hold anything.
+    pub key: &'a [u8],
     pub value: Option<&'a [u8]>,
 }
 
 impl<'a> RecordRef<'a> {
     /// The headers; they were checked when the record was read.
     pub fn headers(&self) -> impl Iterator<Item = Header<'a>> + use<'a> {
-        let mut cursor = Cursor {
-            bytes: self.headers,
-        };
-        (0..self.header_count).map_while(move |_| cursor.header().ok())
+        let mut cursor = Cursor::new(self.headers);
+        (0..self.header_count).map(move |_| {
+            header(&mut cursor).expect("the headers were checked when the record was read")
+        })
     }
 }
 
@@ -67,10 +67,19 @@ pub struct RecordIter<'a> {
 impl<'a> RecordIter<'a> {
     pub fn new(records: &'a [u8], count: usize) -> RecordIter<'a> {
         RecordIter {
-            cursor: Cursor { bytes: records },
+            cursor: Cursor::new(records),
             left: count,
             failed: false,
         }
+    }
+
+    #[inline]
+    fn take_record(&mut self) -> Result<RecordRef<'a>, RecordError> {
+        let length = self.cursor.varint()?;
+        if length < RECORD_LEN_MIN {
+            return Err(RecordError::Length(i64::from(length)));
+        }
+        RecordRef::parse(self.cursor.take(length as usize)?)
     }
 }
 
@@ -83,113 +92,36 @@ impl<'a> Iterator for RecordIter<'a> {
             return None;
         }
         if self.left == 0 {
-            if self.cursor.bytes.is_empty() {
+            if self.cursor.rest.is_empty() {
                 return None;
             }
             self.failed = true;
             return Some(Err(RecordError::AfterLast));
         }
         self.left -= 1;
-        let record = self.cursor.record();
+        let record = self.take_record();
         self.failed = record.is_err();
         Some(record)
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor<'a> {
-    pub(super) bytes: &'a [u8],
-}
+/// The fewest bytes of a record: its attributes and five fields of one byte.
+pub(super) const RECORD_LEN_MIN: i32 = 6;
 
-impl<'a> Cursor<'a> {
+impl<'a> RecordRef<'a> {
+    /// Reads the fields of one record, all of them; `body` is what the record's length covers.
     #[inline]
-    fn unsigned(&mut self, bytes_max: u32) -> Result<u64, RecordError> {
-        let mut value = 0u64;
-        for index in 0..bytes_max {
-            let (&byte, rest) = self.bytes.split_first().ok_or(RecordError::Truncated)?;
-            self.bytes = rest;
-            value |= u64::from(byte & 0x7f) << (7 * index);
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(RecordError::Varint)
-    }
-
-    #[inline]
-    pub(super) fn varint(&mut self) -> Result<i32, RecordError> {
-        if let Some((&byte, rest)) = self.bytes.split_first()
-            && byte & 0x80 == 0
-        {
-            self.bytes = rest;
-            return Ok(i32::from(byte >> 1) ^ -i32::from(byte & 1));
-        }
-        let raw = self.unsigned(5)?;
-        let raw = u32::try_from(raw).map_err(|_| RecordError::Varint)?;
-        Ok((raw >> 1) as i32 ^ -((raw & 1) as i32))
-    }
-
-    #[inline]
-    fn varlong(&mut self) -> Result<i64, RecordError> {
-        let raw = self.unsigned(10)?;
-        Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
-    }
-
-    #[inline]
-    fn take(&mut self, length: usize) -> Result<&'a [u8], RecordError> {
-        let (taken, rest) = self
-            .bytes
-            .split_at_checked(length)
-            .ok_or(RecordError::Truncated)?;
-        self.bytes = rest;
-        Ok(taken)
-    }
-
-    #[inline]
-    fn nullable(&mut self) -> Result<Option<&'a [u8]>, RecordError> {
-        match self.varint()? {
-            -1 => Ok(None),
-            length => {
-                let length =
-                    usize::try_from(length).map_err(|_| RecordError::Length(i64::from(length)))?;
-                self.take(length).map(Some)
-            }
-        }
-    }
-
-    fn header(&mut self) -> Result<Header<'a>, RecordError> {
-        let key = self.nullable()?.ok_or(RecordError::NullHeaderKey)?;
-        let key = std::str::from_utf8(key).map_err(|_| RecordError::HeaderKeyText)?;
-        Ok(Header {
-            key,
-            value: self.nullable()?,
-        })
-    }
-
-    #[inline]
-    fn record(&mut self) -> Result<RecordRef<'a>, RecordError> {
-        let length = self.varint()?;
-        let length = usize::try_from(length).map_err(|_| RecordError::Length(i64::from(length)))?;
-        let mut body = Cursor {
-            bytes: self.take(length)?,
-        };
-        let attributes = body.take(1)?[0] as i8;
-        let timestamp_delta = body.varlong()?;
-        let offset_delta = body.varint()?;
-        let key = body.nullable()?;
-        let value = body.nullable()?;
-        let count = body.varint()?;
-        // A header takes two bytes at least: a larger count is a lie.
-        let header_count = usize::try_from(count)
-            .ok()
-            .filter(|n| *n <= body.bytes.len())
-            .ok_or(RecordError::HeaderCount(i64::from(count)))?;
-        let headers = body.bytes;
-        for _ in 0..header_count {
-            body.header()?;
-        }
-        if !body.bytes.is_empty() {
-            return Err(RecordError::Trailing);
+    pub(super) fn parse(body: &'a [u8]) -> Result<RecordRef<'a>, RecordError> {
+        let mut cursor = Cursor::new(body);
+        let attributes = cursor.byte()? as i8;
+        let timestamp_delta = cursor.varlong()?;
+        let offset_delta = cursor.varint()?;
+        let key = nullable(&mut cursor)?;
+        let value = nullable(&mut cursor)?;
+        let count = cursor.varint()?;
+        let headers = cursor.rest;
+        if count != 0 || !headers.is_empty() {
+            check_headers(cursor, count)?;
         }
         Ok(RecordRef {
             attributes,
@@ -197,9 +129,46 @@ impl<'a> Cursor<'a> {
             offset_delta,
             key,
             value,
-            header_count,
+            header_count: count as usize,
             headers,
         })
+    }
+}
+
+#[inline]
+fn nullable<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, RecordError> {
+    match cursor.varint()? {
+        -1 => Ok(None),
+        length => {
+            let length =
+                usize::try_from(length).map_err(|_| RecordError::Length(i64::from(length)))?;
+            cursor.take(length).map(Some)
+        }
+    }
+}
+
+fn header<'a>(cursor: &mut Cursor<'a>) -> Result<Header<'a>, RecordError> {
+    let key = nullable(cursor)?.ok_or(RecordError::NullHeaderKey)?;
+    Ok(Header {
+        key,
+        value: nullable(cursor)?,
+    })
+}
+
+/// Walks the headers, so that nothing can go wrong when they are handed out; they fill the rest of the record.
+fn check_headers(mut cursor: Cursor<'_>, count: i32) -> Result<(), RecordError> {
+    // A header takes two bytes at least: a larger count is a lie.
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|count| *count <= cursor.rest.len() / 2)
+        .ok_or(RecordError::HeaderCount(i64::from(count)))?;
+    for _ in 0..count {
+        header(&mut cursor)?;
+    }
+    if cursor.rest.is_empty() {
+        Ok(())
+    } else {
+        Err(RecordError::Trailing)
     }
 }
 

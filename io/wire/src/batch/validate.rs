@@ -3,14 +3,15 @@
 //! Records are walked once and never copied; compressed ones are decompressed piece by piece, so that a small batch that inflates without end costs
 //! time but no memory.
 
-use std::io::{BufReader, Read};
+use std::ops::RangeInclusive;
 
 use bytes::{Bytes, BytesMut};
 
-use super::builder::{BatchBuilder, NewRecord};
 use super::header::{BatchHeader, HEADER_LEN, TimestampType, set_max_timestamp, verify_crc};
 use super::records::RecordIter;
-use crate::compress::{self, Codec};
+use super::rewrite::{check_size, rewrite};
+use super::stream::{RecordStream, StreamError};
+use crate::compress::Codec;
 
 /// The topic's rules. Times in milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
@@ -96,18 +97,13 @@ pub fn validate_records(
             "Produce requests are only allowed to contain exactly one record batch per partition",
         ));
     }
-    if batch.len() > params.max_batch_bytes {
-        return Err(InvalidBatch::TooLarge {
-            bytes: batch.len(),
-            max: params.max_batch_bytes,
-        });
-    }
+    check_size(batch.len(), params.max_batch_bytes)?;
     if !verify_crc(batch) {
         return Err(InvalidBatch::Corrupt(
             "Record is corrupt (stored crc does not match)",
         ));
     }
-    check_header(&header, params)?;
+    check_header(&header)?;
     let codec = header
         .codec()
         .ok_or(InvalidBatch::Compression("unknown compression codec"))?;
@@ -128,310 +124,187 @@ pub fn validate_records(
             );
         }
     } else {
-        walk_compressed(codec, records, &header, &mut walk)?;
+        let mut records = RecordStream::new(codec, records, header.record_count)?;
+        while let Some(record) = records.next()? {
+            walk.record(record.offset_delta, record.timestamp_delta, record.has_key);
+        }
     }
     walk.finish()?;
-    rewrite_if_needed(batch, header, codec, walk.max_timestamp, params)
+    rewrite_if_needed(batch, header, codec, &walk, params)
 }
 
-fn check_header(header: &BatchHeader, params: &ValidationParams) -> Result<(), InvalidBatch> {
+fn check_header(header: &BatchHeader) -> Result<(), InvalidBatch> {
     if header.base_offset != 0 {
         return Err(invalid(
-            "the base offset of a record batch from a client must be 0",
+            "The baseOffset of the record batch in the append should be 0",
         ));
     }
     if header.record_count <= 0 {
-        return Err(invalid("a record batch must hold at least one record"));
+        return Err(invalid("Invalid reported count for record batch"));
     }
     if header.last_offset_delta != header.record_count - 1 {
         return Err(invalid(
-            "the offsets of a record batch do not match its count of records",
+            "Inconsistent batch offset range and count of records",
         ));
     }
     if header.has_producer() && header.base_sequence < 0 {
         return Err(invalid(
-            "an idempotent producer's record batch must have a sequence",
+            "Invalid sequence number in record batch with producerId",
         ));
     }
     if header.is_control() {
-        return Err(invalid("clients are not allowed to write control records"));
+        return Err(invalid("Clients are not allowed to write control records"));
     }
-    if header.timestamp_type() == TimestampType::LogAppendTime
-        && params.timestamp_type == TimestampType::CreateTime
-    {
+    if header.timestamp_type() == TimestampType::LogAppendTime {
         return Err(InvalidBatch::Timestamp {
-            message: "clients are not allowed to set the timestamp type to LogAppendTime",
+            message: "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
             records: Vec::new(),
         });
     }
     Ok(())
 }
 
+/// Wrong records that are reported one by one. Compressed batches can hold millions of them: more would let a small request
+/// ask for a huge answer, fewer would hide records that a person wants to see.
+const PROBLEMS_MAX: usize = 1000;
+
 /// Checks record by record.
 struct Walk<'a> {
     params: &'a ValidationParams,
     base_timestamp: i64,
-    create_time: bool,
+    /// What timestamps are allowed, the ends included.
+    times: RangeInclusive<i64>,
     index: i32,
     max_timestamp: i64,
-    timestamps: Vec<RecordProblem>,
-    others: Vec<RecordProblem>,
+    /// Whether the offset deltas are 0, 1, 2 and so on.
+    consecutive: bool,
+    /// Whether a wrong timestamp is among the problems.
+    timestamp: bool,
+    problems: Vec<RecordProblem>,
 }
 
 impl<'a> Walk<'a> {
     fn new(header: &BatchHeader, params: &'a ValidationParams) -> Walk<'a> {
+        let times = match params.timestamp_type {
+            TimestampType::CreateTime => {
+                let earliest = params.now_ms.saturating_sub(params.before_max_ms);
+                earliest..=params.now_ms.saturating_add(params.after_max_ms)
+            }
+            TimestampType::LogAppendTime => i64::MIN..=i64::MAX,
+        };
         Walk {
             params,
             base_timestamp: header.base_timestamp,
-            create_time: params.timestamp_type == TimestampType::CreateTime,
+            times,
             index: 0,
             max_timestamp: NO_TIMESTAMP,
-            timestamps: Vec::new(),
-            others: Vec::new(),
+            consecutive: true,
+            timestamp: false,
+            problems: Vec::new(),
         }
     }
 
     #[inline]
     fn record(&mut self, offset_delta: i32, timestamp_delta: i64, has_key: bool) {
-        let index = self.index;
-        self.index += 1;
-        if offset_delta != index {
-            self.others.push(RecordProblem {
-                index,
-                message: "the offsets of a record batch must be consecutive",
-            });
-        } else if self.params.compacted && !has_key {
-            self.others.push(RecordProblem {
-                index,
-                message: "Compacted topic cannot accept message without key",
-            });
+        let timestamp = self.base_timestamp.wrapping_add(timestamp_delta);
+        let in_time = self.times.contains(&timestamp) || timestamp == NO_TIMESTAMP;
+        let keyed = has_key || !self.params.compacted;
+        if !(in_time && keyed) {
+            self.refuse(keyed);
         }
-        let timestamp = self.base_timestamp.saturating_add(timestamp_delta);
         self.max_timestamp = self.max_timestamp.max(timestamp);
-        if self.create_time && !self.timestamp_is_allowed(timestamp) {
-            self.timestamps.push(RecordProblem {
-                index,
-                message: "Timestamp is out of range",
-            });
+        self.consecutive &= offset_delta == self.index;
+        self.index += 1;
+    }
+
+    /// A record has one problem; Kafka looks at its key first.
+    #[cold]
+    fn refuse(&mut self, keyed: bool) {
+        self.timestamp |= keyed;
+        if self.problems.len() == PROBLEMS_MAX {
+            return;
         }
+        self.problems.push(RecordProblem {
+            index: self.index,
+            message: if keyed {
+                "Timestamp of message is out of range"
+            } else {
+                "Compacted topic cannot accept message without key"
+            },
+        });
     }
 
-    #[inline]
-    fn timestamp_is_allowed(&self, timestamp: i64) -> bool {
-        let now = self.params.now_ms;
-        timestamp == NO_TIMESTAMP
-            || (timestamp >= now.saturating_sub(self.params.before_max_ms)
-                && timestamp <= now.saturating_add(self.params.after_max_ms))
-    }
-
-    /// All problems are timestamps: 32; else 87 (3.3 step 6).
+    /// One wrong timestamp makes it 32, else it is 87. (The row of 3.3 step 6 says that all must be timestamps; Kafka 4.3.1's
+    /// `LogValidator` asks for any.)
     fn finish(&mut self) -> Result<(), InvalidBatch> {
-        if self.others.is_empty() && self.timestamps.is_empty() {
+        if self.problems.is_empty() {
             return Ok(());
         }
-        let timestamps = std::mem::take(&mut self.timestamps);
-        let message = "One or more records have been rejected";
-        if self.others.is_empty() {
-            return Err(InvalidBatch::Timestamp {
-                message,
-                records: timestamps,
-            });
-        }
-        let mut records = std::mem::take(&mut self.others);
-        records.extend(timestamps);
-        records.sort_unstable_by_key(|problem| problem.index);
-        Err(InvalidBatch::Invalid { message, records })
+        let records = std::mem::take(&mut self.problems);
+        Err(if self.timestamp {
+            let message = "One or more records have been rejected due to invalid timestamp";
+            InvalidBatch::Timestamp { message, records }
+        } else {
+            let message = "One or more records have been rejected";
+            InvalidBatch::Invalid { message, records }
+        })
     }
 }
 
-/// Walks compressed records without keeping keys and values.
-fn walk_compressed(
-    codec: Codec,
-    records: &[u8],
-    header: &BatchHeader,
-    walk: &mut Walk<'_>,
-) -> Result<(), InvalidBatch> {
-    let corrupt = |_| InvalidBatch::Corrupt("compressed records can't be read");
-    let reader = compress::reader(codec, records).map_err(corrupt)?;
-    let mut stream = Stream {
-        reader: BufReader::with_capacity(STREAM_BYTES, reader),
-    };
-    for _ in 0..header.record_count {
-        let (offset_delta, timestamp_delta, has_key) = stream.record()?;
-        walk.record(offset_delta, timestamp_delta, has_key);
-    }
-    if stream.is_at_end()? {
-        Ok(())
-    } else {
-        Err(invalid("bytes follow the last record"))
-    }
-}
-
-/// Decompressed bytes held at a time.
-const STREAM_BYTES: usize = 16 << 10;
-
-struct Stream<R: Read> {
-    reader: BufReader<R>,
-}
-
-impl<R: Read> Stream<R> {
-    fn byte(&mut self) -> Result<u8, InvalidBatch> {
-        let mut byte = [0];
-        self.reader
-            .read_exact(&mut byte)
-            .map_err(|_| InvalidBatch::Corrupt("compressed records can't be read"))?;
-        Ok(byte[0])
-    }
-
-    fn varlong(&mut self, left: &mut i64) -> Result<i64, InvalidBatch> {
-        let mut value = 0u64;
-        for index in 0..10 {
-            let byte = self.byte()?;
-            *left -= 1;
-            value |= u64::from(byte & 0x7f) << (7 * index);
-            if byte & 0x80 == 0 {
-                return Ok((value >> 1) as i64 ^ -((value & 1) as i64));
-            }
-        }
-        Err(invalid("a record is malformed"))
-    }
-
-    fn skip(&mut self, bytes: i64, left: &mut i64) -> Result<(), InvalidBatch> {
-        *left -= bytes;
-        if bytes < 0 || *left < 0 {
-            return Err(invalid("a record is malformed"));
-        }
-        let skipped = std::io::copy(
-            &mut self.reader.by_ref().take(bytes as u64),
-            &mut std::io::sink(),
-        );
-        match skipped {
-            Ok(skipped) if skipped == bytes as u64 => Ok(()),
-            _ => Err(InvalidBatch::Corrupt("compressed records can't be read")),
-        }
-    }
-
-    fn nullable(&mut self, left: &mut i64) -> Result<bool, InvalidBatch> {
-        match self.varlong(left)? {
-            -1 => Ok(false),
-            length => self.skip(length, left).map(|()| true),
-        }
-    }
-
-    /// Offset delta, timestamp delta, has a key.
-    fn record(&mut self) -> Result<(i32, i64, bool), InvalidBatch> {
-        let mut ignored = 0;
-        let mut left = self.varlong(&mut ignored)?;
-        if left <= 0 {
-            return Err(invalid("a record is malformed"));
-        }
-        self.byte()?;
-        left -= 1;
-        let timestamp_delta = self.varlong(&mut left)?;
-        let offset_delta = self.varlong(&mut left)?;
-        let has_key = self.nullable(&mut left)?;
-        self.nullable(&mut left)?;
-        let headers = self.varlong(&mut left)?;
-        if headers < 0 || headers > left {
-            return Err(invalid("a record is malformed"));
-        }
-        for _ in 0..headers {
-            if !self.nullable(&mut left)? {
-                return Err(invalid("a header has no key"));
-            }
-            self.nullable(&mut left)?;
-        }
-        if left != 0 {
-            return Err(invalid("a record is malformed"));
-        }
-        let offset_delta =
-            i32::try_from(offset_delta).map_err(|_| invalid("a record is malformed"))?;
-        Ok((offset_delta, timestamp_delta, has_key))
-    }
-
-    fn is_at_end(&mut self) -> Result<bool, InvalidBatch> {
-        let mut byte = [0];
-        match self.reader.read(&mut byte) {
-            Ok(0) => Ok(true),
-            Ok(_) => Ok(false),
-            Err(_) => Err(InvalidBatch::Corrupt("compressed records can't be read")),
+/// The producer's own bytes are at fault, the checksum says so: sending them again would not help, so this is not
+/// CORRUPT_MESSAGE, which makes clients retry.
+impl From<StreamError> for InvalidBatch {
+    fn from(error: StreamError) -> InvalidBatch {
+        match error {
+            StreamError::Record(_) => invalid("a record is malformed"),
+            StreamError::Codec(_) => invalid("the compressed records cannot be read"),
         }
     }
 }
 
-/// Brings timestamps and codec to what the topic asks (3.3 steps 4 and 5). The checksum changes only if a value does.
+/// Brings timestamps, codec and offset deltas to what they must be (3.3 steps 3 to 5). The checksum changes only if a
+/// value does.
 fn rewrite_if_needed(
     batch: &Bytes,
     mut header: BatchHeader,
     codec: Codec,
-    true_max: i64,
+    walk: &Walk<'_>,
     params: &ValidationParams,
 ) -> Result<Validated, InvalidBatch> {
     let max_timestamp = match params.timestamp_type {
-        TimestampType::CreateTime => true_max,
+        TimestampType::CreateTime => walk.max_timestamp,
         TimestampType::LogAppendTime => params.now_ms,
     };
     let stamped =
         header.max_timestamp != max_timestamp || header.timestamp_type() != params.timestamp_type;
-    if let Some((target, level)) = params.target.filter(|(target, _)| *target != codec) {
-        header.max_timestamp = max_timestamp;
-        header.set_timestamp_type(params.timestamp_type);
-        let bytes = recompress(batch, &header, codec, target, level, params)?;
-        let header =
-            BatchHeader::parse(&bytes).map_err(|_| InvalidBatch::Corrupt("not a record batch"))?;
-        return Ok(Validated {
-            header,
-            action: Action::Rewritten(bytes),
-        });
-    }
-    if !stamped {
-        return Ok(Validated {
-            header,
-            action: Action::InPlace,
-        });
-    }
-    let mut copy = BytesMut::from(&batch[..]);
-    set_max_timestamp(&mut copy, params.timestamp_type, max_timestamp);
-    let header =
-        BatchHeader::parse(&copy).map_err(|_| InvalidBatch::Corrupt("not a record batch"))?;
+    header.max_timestamp = max_timestamp;
+    header.set_timestamp_type(params.timestamp_type);
+    let target = params.target.filter(|(target, _)| *target != codec);
+    let bytes = if target.is_some() || !walk.consecutive {
+        let target = target.unwrap_or((codec, codec.default_level()));
+        rewrite(batch, &header, codec, target, params.max_batch_bytes)?
+    } else if stamped {
+        let mut copy = BytesMut::from(&batch[..]);
+        set_max_timestamp(&mut copy, params.timestamp_type, max_timestamp);
+        copy.freeze()
+    } else {
+        let action = Action::InPlace;
+        return Ok(Validated { header, action });
+    };
     Ok(Validated {
-        header,
-        action: Action::Rewritten(copy.freeze()),
+        header: BatchHeader::parse(&bytes).expect("a batch that was written here has a header"),
+        action: Action::Rewritten(bytes),
     })
-}
-
-/// Decompressed records of one batch are at most this many times `max.message.bytes`, when the topic's codec forces them to be held.
-const INFLATION_MAX: usize = 64;
-
-fn recompress(
-    batch: &Bytes,
-    header: &BatchHeader,
-    codec: Codec,
-    target: Codec,
-    level: i32,
-    params: &ValidationParams,
-) -> Result<Bytes, InvalidBatch> {
-    let limit = params.max_batch_bytes.saturating_mul(INFLATION_MAX);
-    let records = compress::decompress(codec, &batch[HEADER_LEN..], limit)
-        .map_err(|_| InvalidBatch::Corrupt("compressed records can't be read"))?;
-    let mut header = *header;
-    header.set_codec(target);
-    let bytes = BatchBuilder::seal(header, &records, target, level).map_err(|_| {
-        InvalidBatch::Compression("the records can't be compressed as compression.type asks")
-    })?;
-    if bytes.len() > params.max_batch_bytes {
-        return Err(InvalidBatch::TooLarge {
-            bytes: bytes.len(),
-            max: params.max_batch_bytes,
-        });
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::super::builder::{header_room, seal};
+    use super::super::header::set_crc;
+    use super::super::{BatchBuilder, NewRecord, decoded_records};
     use super::*;
+    use crate::compress::Writer;
 
     const NOW: i64 = 1_700_000_000_000;
 
@@ -567,21 +440,241 @@ mod tests {
         }
     }
 
+    /// The batch with other bytes at `at` and the checksum that fits.
+    fn patched(batch: &Bytes, at: usize, bytes: &[u8]) -> Bytes {
+        let mut batch = BytesMut::from(&batch[..]);
+        batch[at..at + bytes.len()].copy_from_slice(bytes);
+        set_crc(&mut batch);
+        batch.freeze()
+    }
+
+    fn message(batch: &Bytes, params: &ValidationParams) -> &'static str {
+        match validate_records(batch, params) {
+            Err(InvalidBatch::Invalid { message, .. }) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn a_batch_that_inflates_without_end_is_walked_in_little_memory() {
-        let value = vec![0u8; 50 << 20];
-        let mut builder = BatchBuilder::new(Codec::Zstd);
-        builder.add(&NewRecord {
-            timestamp_ms: NOW,
-            key: None,
-            value: Some(&value),
-            headers: &[],
-        });
-        let bytes = builder.build().unwrap();
-        assert!(bytes.len() < 100_000);
+    fn the_base_offset_from_a_client_is_0() {
+        let batch = patched(&batch(Codec::None, &[NOW]), 7, &[1]);
+        assert!(message(&batch, &params()).contains("baseOffset"));
+    }
+
+    #[test]
+    fn offsets_and_count_of_a_batch_agree() {
+        let two = batch(Codec::None, &[NOW, NOW]);
+        for (at, value) in [(23, 2_i32), (23, 0), (23, -1), (57, 1), (57, 3)] {
+            let batch = patched(&two, at, &value.to_be_bytes());
+            assert!(message(&batch, &params()).starts_with("Inconsistent"));
+        }
+        for count in [0, -1, i32::MIN] {
+            let batch = patched(&two, 57, &i32::to_be_bytes(count));
+            assert!(message(&batch, &params()).contains("count"));
+        }
+    }
+
+    #[test]
+    fn fewer_or_more_records_than_promised_are_refused() {
+        for codec in Codec::ALL {
+            for promised in [1, 3_i32] {
+                let batch = patched(&batch(codec, &[NOW, NOW]), 57, &promised.to_be_bytes());
+                let batch = patched(&batch, 23, &(promised - 1).to_be_bytes());
+                assert_eq!(message(&batch, &params()), "a record is malformed");
+            }
+        }
+    }
+
+    #[test]
+    fn clients_do_not_write_control_records() {
+        let batch = patched(&batch(Codec::None, &[NOW]), 22, &[0x20]);
+        assert!(message(&batch, &params()).contains("control"));
+    }
+
+    #[test]
+    fn a_producer_id_comes_with_a_sequence() {
+        let idempotent = patched(&batch(Codec::None, &[NOW]), 43, &[0; 10]);
+        assert!(message(&idempotent, &params()).contains("sequence"));
+        let sequenced = patched(&idempotent, 53, &[0; 4]);
+        let validated = validate_records(&sequenced, &params()).unwrap();
+        assert_eq!(validated.action, Action::InPlace);
+    }
+
+    #[test]
+    fn clients_do_not_set_append_time() {
+        let batch = patched(&batch(Codec::None, &[NOW]), 22, &[0x08]);
+        for timestamp_type in [TimestampType::CreateTime, TimestampType::LogAppendTime] {
+            let params = ValidationParams {
+                timestamp_type,
+                ..params()
+            };
+            let refused = validate_records(&batch, &params);
+            assert!(matches!(refused, Err(InvalidBatch::Timestamp { .. })));
+        }
+    }
+
+    #[test]
+    fn codecs_are_known_and_zstd_needs_a_new_enough_request() {
+        let unknown = patched(&batch(Codec::None, &[NOW]), 22, &[5]);
+        let old = ValidationParams {
+            zstd_allowed: false,
+            ..params()
+        };
+        for (batch, params) in [(unknown, params()), (batch(Codec::Zstd, &[NOW]), old)] {
+            let refused = validate_records(&batch, &params);
+            assert!(matches!(refused, Err(InvalidBatch::Compression(_))));
+        }
+        assert!(validate_records(&batch(Codec::Lz4, &[NOW]), &old).is_ok());
+    }
+
+    #[test]
+    fn old_formats_are_refused_and_unknown_ones_are_corrupt() {
+        for magic in [0, 1] {
+            let old = patched(&batch(Codec::None, &[NOW]), 16, &[magic]);
+            assert!(message(&old, &params()).contains("magic"));
+        }
+        for magic in [3, 0xff] {
+            let unknown = patched(&batch(Codec::None, &[NOW]), 16, &[magic]);
+            let refused = validate_records(&unknown, &params());
+            assert!(matches!(refused, Err(InvalidBatch::Corrupt(_))));
+        }
+    }
+
+    #[test]
+    fn a_batch_may_have_as_many_bytes_as_the_topic_takes() {
+        let batch = batch(Codec::None, &[NOW]);
+        let with_max = |max_batch_bytes| ValidationParams {
+            max_batch_bytes,
+            ..params()
+        };
+        assert!(validate_records(&batch, &with_max(batch.len())).is_ok());
+        let refused = validate_records(&batch, &with_max(batch.len() - 1));
+        let (bytes, max) = (batch.len(), batch.len() - 1);
+        assert_eq!(refused, Err(InvalidBatch::TooLarge { bytes, max }));
+    }
+
+    #[test]
+    fn a_batch_that_grows_past_what_the_topic_takes_is_refused() {
+        let timestamps = [NOW; 1000];
+        let packed = batch(Codec::Zstd, &timestamps);
+        let plain = ValidationParams {
+            target: Some((Codec::None, 0)),
+            max_batch_bytes: 20_000,
+            ..params()
+        };
+        assert!(packed.len() < plain.max_batch_bytes);
+        let refused = validate_records(&packed, &plain);
+        assert!(matches!(
+            refused,
+            Err(InvalidBatch::TooLarge { max: 20_000, .. })
+        ));
+    }
+
+    #[test]
+    fn records_without_timestamps_are_accepted_and_stay_so() {
+        let strict = ValidationParams {
+            before_max_ms: 10,
+            ..params()
+        };
+        let validated = validate_records(&batch(Codec::None, &[-1, -1]), &strict).unwrap();
         assert_eq!(
-            validate_records(&bytes, &params()).unwrap().action,
-            Action::InPlace
+            (validated.action, validated.header.max_timestamp),
+            (Action::InPlace, -1)
         );
+    }
+
+    #[test]
+    fn timestamps_are_allowed_up_to_both_bounds() {
+        let strict = ValidationParams {
+            before_max_ms: 10,
+            after_max_ms: 20,
+            ..params()
+        };
+        for (timestamp, allowed) in [
+            (NOW - 10, true),
+            (NOW + 20, true),
+            (NOW - 11, false),
+            (NOW + 21, false),
+            (i64::MIN, false),
+            (i64::MAX, false),
+        ] {
+            let validated = validate_records(&batch(Codec::None, &[timestamp]), &strict);
+            assert_eq!(validated.is_ok(), allowed, "{timestamp}");
+        }
+    }
+
+    #[test]
+    fn one_wrong_timestamp_outweighs_missing_keys() {
+        let mut builder = BatchBuilder::new(Codec::Snappy);
+        for (timestamp_ms, key) in [(NOW, None), (NOW + 4_000_000, Some(&b"k"[..]))] {
+            builder.add(&NewRecord {
+                timestamp_ms,
+                key,
+                value: None,
+                headers: &[],
+            });
+        }
+        let compacted = ValidationParams {
+            compacted: true,
+            ..params()
+        };
+        let refused = validate_records(&builder.build().unwrap(), &compacted);
+        let Err(InvalidBatch::Timestamp { records, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        let indexes: Vec<_> = records.iter().map(|problem| problem.index).collect();
+        assert_eq!(indexes, [0, 1]);
+    }
+
+    #[test]
+    fn the_problems_of_a_huge_batch_are_not_all_listed() {
+        let timestamps = vec![NOW + 4_000_000; 5000];
+        let refused = validate_records(&batch(Codec::Zstd, &timestamps), &params());
+        let Err(InvalidBatch::Timestamp { records, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(records.len(), PROBLEMS_MAX);
+    }
+
+    #[test]
+    fn a_wrong_maximum_timestamp_is_made_right() {
+        for codec in Codec::ALL {
+            let right = batch(codec, &[NOW, NOW + 9, NOW]);
+            let wrong = patched(&right, 35, &NOW.to_be_bytes());
+            let validated = validate_records(&wrong, &params()).unwrap();
+            assert_eq!(validated.action, Action::Rewritten(right), "{codec:?}");
+        }
+    }
+
+    /// Kafka writes such compressed batches again and appends plain ones as they are; here both are written again.
+    #[test]
+    fn offset_deltas_that_are_not_consecutive_are_made_so() {
+        let right = batch(Codec::None, &[NOW, NOW]);
+        // Of the second record: behind its length, attributes and timestamp delta.
+        let second = HEADER_LEN + (right.len() - HEADER_LEN) / 2;
+        assert_eq!(right[second + 3], 2);
+        let wrong = patched(&right, second + 3, &[8]);
+        for codec in Codec::ALL {
+            let mut writer = Writer::new(codec, -1, header_room(BytesMut::new())).unwrap();
+            writer.write(&wrong[HEADER_LEN..]).unwrap();
+            let mut header = BatchHeader::parse(&wrong).unwrap();
+            header.set_codec(codec);
+            let wrong = seal(header, writer.finish().unwrap()).unwrap();
+            let validated = validate_records(&wrong, &params()).unwrap();
+            let Action::Rewritten(bytes) = validated.action else {
+                panic!("appended as it is");
+            };
+            let records = decoded_records(&validated.header, &bytes, 1000).unwrap();
+            assert_eq!(records, &right[HEADER_LEN..]);
+        }
+    }
+
+    #[test]
+    fn damaged_compression_under_a_right_checksum_is_not_worth_a_retry() {
+        for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+            let batch = batch(codec, &[NOW; 50]);
+            let damaged = patched(&batch, HEADER_LEN + 20, &[0xff; 20]);
+            message(&damaged, &params());
+        }
     }
 }

@@ -3,7 +3,11 @@
 
 use std::io::{self, Read};
 
+use bytes::{BufMut, BytesMut};
+
 const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
+/// Behind the magic: the version, and the oldest that can read it.
+const VERSION: i32 = 1;
 const HEADER: usize = 16;
 /// As the Java library cuts its blocks.
 const BLOCK_BYTES: usize = 32 << 10;
@@ -14,18 +18,58 @@ fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-pub(super) fn compress(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(HEADER + bytes.len() / 2);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&1i32.to_be_bytes());
-    out.extend_from_slice(&1i32.to_be_bytes());
-    let mut encoder = snap::raw::Encoder::new();
-    for block in bytes.chunks(BLOCK_BYTES) {
-        let packed = encoder.compress_vec(block).map_err(io::Error::other)?;
-        out.extend_from_slice(&(packed.len() as i32).to_be_bytes());
-        out.extend_from_slice(&packed);
+/// Takes content and writes it block by block.
+pub(super) struct Writer {
+    out: BytesMut,
+    pending: Vec<u8>,
+    encoder: snap::raw::Encoder,
+}
+
+impl Writer {
+    pub(super) fn new(mut out: BytesMut) -> Writer {
+        out.extend_from_slice(&MAGIC);
+        out.put_i32(VERSION);
+        out.put_i32(VERSION);
+        Writer {
+            out,
+            pending: Vec::with_capacity(BLOCK_BYTES),
+            encoder: snap::raw::Encoder::new(),
+        }
     }
-    Ok(out)
+
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let taken = bytes.len().min(BLOCK_BYTES - self.pending.len());
+            self.pending.extend_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            if self.pending.len() == BLOCK_BYTES {
+                self.put_block()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_block(&mut self) -> io::Result<()> {
+        let packed = self
+            .encoder
+            .compress_vec(&self.pending)
+            .map_err(io::Error::other)?;
+        self.out.put_i32(packed.len() as i32);
+        self.out.extend_from_slice(&packed);
+        self.pending.clear();
+        Ok(())
+    }
+
+    pub(super) fn len_so_far(&self) -> usize {
+        self.out.len()
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<BytesMut> {
+        if !self.pending.is_empty() {
+            self.put_block()?;
+        }
+        Ok(self.out)
+    }
 }
 
 /// Gives the content block by block.
@@ -79,10 +123,11 @@ impl<'a> Reader<'a> {
         if length > BLOCK_BYTES_MAX || length > packed.len().saturating_mul(32) + 64 {
             return Err(invalid("a snappy block claims an impossible size"));
         }
-        self.block = snap::raw::Decoder::new()
-            .decompress_vec(packed)
-            .map_err(|_| invalid("a snappy block is damaged"))?;
+        self.block.resize(length, 0);
         self.at = 0;
+        snap::raw::Decoder::new()
+            .decompress(packed, &mut self.block)
+            .map_err(|_| invalid("a snappy block is damaged"))?;
         Ok(true)
     }
 }
