@@ -12,11 +12,18 @@ pub struct Clock {
 
 impl Clock {
     pub fn starting_now() -> Clock {
-        Clock { start: Instant::now() }
+        Clock {
+            start: Instant::now(),
+        }
     }
 
     pub fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { mono: Mono(self.start.elapsed().as_micros() as u64), wall_ms: wall.as_millis() as i64 }
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            mono: Mono(self.start.elapsed().as_micros() as u64),
+            wall_ms: wall.as_millis() as i64,
+        }
     }
 }

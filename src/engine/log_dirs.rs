@@ -3,8 +3,8 @@
 //! Shared by cores, helper threads and housekeeping, on the control path only: one lock, never held during a system call that waits for a disk,
 //! but for the checkpoint files, which housekeeping alone writes.
 
-use std::collections::BinaryHeap;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,11 @@ pub struct LogDirs {
 impl LogDirs {
     /// `checkpoints` as read at start, one per root; `seed` makes names of renamed directories unique across runs.
     pub fn new(roots: Vec<PathBuf>, checkpoints: Vec<Checkpoints>, seed: u128) -> LogDirs {
-        assert_eq!(roots.len(), checkpoints.len(), "one set of checkpoints per log directory");
+        assert_eq!(
+            roots.len(),
+            checkpoints.len(),
+            "one set of checkpoints per log directory"
+        );
         let state = State {
             places: FxHashMap::default(),
             replicas: vec![0; roots.len()],
@@ -58,7 +62,10 @@ impl LogDirs {
             doomed: BinaryHeap::new(),
             renames: seed,
         };
-        LogDirs { roots, state: Mutex::new(state) }
+        LogDirs {
+            roots,
+            state: Mutex::new(state),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -89,12 +96,20 @@ impl LogDirs {
     /// What the checkpoint files said of a replica: (recovery point, high watermark, log start).
     pub fn checkpoint(&self, log: TopicPartition) -> (Option<i64>, Option<i64>, Option<i64>) {
         let state = self.lock();
-        let Some(place) = state.places.get(&log) else { return (None, None, None) };
-        let Some((topic, partition)) = storage::parse_partition_name(&place.name) else { return (None, None, None) };
+        let Some(place) = state.places.get(&log) else {
+            return (None, None, None);
+        };
+        let Some((topic, partition)) = storage::parse_partition_name(&place.name) else {
+            return (None, None, None);
+        };
         let checkpoints = &state.checkpoints[usize::from(place.directory)];
         let key = (topic.to_owned(), partition);
         let get = |of: &std::collections::BTreeMap<(String, i32), i64>| of.get(&key).copied();
-        (get(&checkpoints.recovery_points), get(&checkpoints.high_watermarks), get(&checkpoints.log_starts))
+        (
+            get(&checkpoints.recovery_points),
+            get(&checkpoints.high_watermarks),
+            get(&checkpoints.log_starts),
+        )
     }
 
     /// Makes a new replica's directory, where the fewest are (L-31).
@@ -106,7 +121,13 @@ impl LogDirs {
                 return Err(io::Error::other("every log directory is offline"));
             };
             state.replicas[directory] += 1;
-            state.places.insert(log, Place { directory: directory as u16, name: name.to_owned() });
+            state.places.insert(
+                log,
+                Place {
+                    directory: directory as u16,
+                    name: name.to_owned(),
+                },
+            );
             directory
         };
         storage::create_log(&self.roots[directory], name, log.topic_id)?;
@@ -117,7 +138,9 @@ impl LogDirs {
     pub fn delete(&self, log: TopicPartition, delay: Duration) -> io::Result<()> {
         let (place, unique) = {
             let mut state = self.lock();
-            let Some(place) = state.places.remove(&log) else { return Ok(()) };
+            let Some(place) = state.places.remove(&log) else {
+                return Ok(());
+            };
             state.replicas[usize::from(place.directory)] -= 1;
             if let Some((topic, partition)) = storage::parse_partition_name(&place.name) {
                 state.checkpoints[usize::from(place.directory)].forget(topic, partition);
@@ -126,7 +149,11 @@ impl LogDirs {
             state.renames += 1;
             (place, state.renames)
         };
-        let renamed = storage::rename_for_delete(&self.roots[usize::from(place.directory)], &place.name, unique)?;
+        let renamed = storage::rename_for_delete(
+            &self.roots[usize::from(place.directory)],
+            &place.name,
+            unique,
+        )?;
         self.doom(renamed, delay);
         Ok(())
     }
@@ -142,7 +169,12 @@ impl LogDirs {
     }
 
     /// Renames files to `*.deleted` now and removes them after `delay` (L-13).
-    pub fn delete_files(&self, directory: &Path, names: &[String], delay: Duration) -> io::Result<()> {
+    pub fn delete_files(
+        &self,
+        directory: &Path,
+        names: &[String],
+        delay: Duration,
+    ) -> io::Result<()> {
         for path in storage::mark_deleted(directory, names)? {
             self.doom(path, delay);
         }
@@ -158,10 +190,19 @@ impl LogDirs {
     /// Takes over what a shard reports.
     pub fn note(&self, reports: &[PartitionCheckpoint]) {
         let mut state = self.lock();
-        let State { places, checkpoints, changed, .. } = &mut *state;
+        let State {
+            places,
+            checkpoints,
+            changed,
+            ..
+        } = &mut *state;
         for report in reports {
-            let Some(place) = places.get(&report.log) else { continue };
-            let Some((topic, _)) = storage::parse_partition_name(&place.name) else { continue };
+            let Some(place) = places.get(&report.log) else {
+                continue;
+            };
+            let Some((topic, _)) = storage::parse_partition_name(&place.name) else {
+                continue;
+            };
             checkpoints[usize::from(place.directory)].note(topic, report);
             *changed = true;
         }
@@ -188,12 +229,18 @@ impl LogDirs {
             let path = {
                 let mut state = self.lock();
                 match state.doomed.peek() {
-                    Some(Reverse((at, _))) if *at <= now => state.doomed.pop().map(|Reverse((_, path))| path),
+                    Some(Reverse((at, _))) if *at <= now => {
+                        state.doomed.pop().map(|Reverse((_, path))| path)
+                    }
                     _ => None,
                 }
             };
             let Some(path) = path else { return };
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let removed = if path.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
             match removed {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(path = %path.display(), %error, "cannot remove what was deleted; remove it by hand");
@@ -210,7 +257,11 @@ impl LogDirs {
         if std::mem::replace(&mut state.offline[usize::from(directory)], true) {
             return None;
         }
-        let logs = state.places.iter().filter(|(_, place)| place.directory == directory).map(|(log, _)| *log);
+        let logs = state
+            .places
+            .iter()
+            .filter(|(_, place)| place.directory == directory)
+            .map(|(log, _)| *log);
         let mut logs: Vec<TopicPartition> = logs.collect();
         logs.sort_unstable();
         Some((self.roots[usize::from(directory)].clone(), logs))
@@ -236,13 +287,26 @@ impl LogDirs {
                 offline: state.offline[index],
             }
         });
-        let elsewhere = state.places.iter().filter(|(_, place)| place.directory != 0);
-        Directories { list: list.collect(), of: elsewhere.map(|(log, place)| (*log, place.directory)).collect() }
+        let elsewhere = state
+            .places
+            .iter()
+            .filter(|(_, place)| place.directory != 0);
+        Directories {
+            list: list.collect(),
+            of: elsewhere
+                .map(|(log, place)| (*log, place.directory))
+                .collect(),
+        }
     }
 
     /// All replicas that were found or made, by identity.
     pub fn logs(&self) -> Vec<(TopicPartition, Place)> {
-        let mut logs: Vec<_> = self.lock().places.iter().map(|(log, place)| (*log, place.clone())).collect();
+        let mut logs: Vec<_> = self
+            .lock()
+            .places
+            .iter()
+            .map(|(log, place)| (*log, place.clone()))
+            .collect();
         logs.sort_unstable_by_key(|(log, _)| *log);
         logs
     }

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use corelog_io::disk::dir;
 use corelog_shards::base::ids::{METADATA_LOG, Op, Text, TopicPartition};
 use corelog_shards::base::time::Now;
-use corelog_shards::controller::{Controller, Loaded, QuorumState, Settings, SnapshotFile, log_config};
+use corelog_shards::controller::{
+    Controller, Loaded, QuorumState, Settings, SnapshotFile, log_config,
+};
 use corelog_shards::effect::Outbox;
 use corelog_shards::log::{Log, Shutdown};
 use corelog_shards::metadata::{Endpoint, Identity as ImageIdentity, Image};
@@ -50,7 +52,10 @@ pub fn load(
 ) -> Result<Metadata, ServeError> {
     let at = |path: &Path| {
         let path = path.to_owned();
-        move |why: io::Error| ServeError::Directory { path: path.clone(), why }
+        move |why: io::Error| ServeError::Directory {
+            path: path.clone(),
+            why,
+        }
     };
     let metadata_dir = config.metadata_log_dir.join(METADATA_LOG_NAME);
     let quorum = read_quorum_state(&metadata_dir)?;
@@ -58,26 +63,44 @@ pub fn load(
     let mut clean = true;
     let mut checkpoints = Vec::new();
     for root in &roots {
-        clean &= storage::take_clean_shutdown(root).map_err(at(root))?.is_some();
+        clean &= storage::take_clean_shutdown(root)
+            .map_err(at(root))?
+            .is_some();
         checkpoints.push(Checkpoints::read(root).map_err(at(root))?);
     }
-    let shutdown = match (clean, was_ours(&config.metadata_log_dir, quorum.leader_epoch)) {
+    let shutdown = match (
+        clean,
+        was_ours(&config.metadata_log_dir, quorum.leader_epoch),
+    ) {
         (true, _) => Shutdown::Clean,
         (false, true) => Shutdown::Crashed,
         (false, false) => Shutdown::CrashedElsewhere,
     };
-    let seed = identity.directory_ids.first().map_or(0, |id| seed_of(*id)) ^ u128::from(random_u64());
+    let seed =
+        identity.directory_ids.first().map_or(0, |id| seed_of(*id)) ^ u128::from(random_u64());
     let metadata_checkpoint = checkpoints.first().map_or((0, 0), |checkpoints| {
         let key = ("__cluster_metadata".to_owned(), 0);
-        let get = |of: &std::collections::BTreeMap<(String, i32), i64>| of.get(&key).copied().unwrap_or(0);
-        (get(&checkpoints.recovery_points), get(&checkpoints.log_starts))
+        let get = |of: &std::collections::BTreeMap<(String, i32), i64>| {
+            of.get(&key).copied().unwrap_or(0)
+        };
+        (
+            get(&checkpoints.recovery_points),
+            get(&checkpoints.log_starts),
+        )
     });
     let dirs = Arc::new(LogDirs::new(roots.clone(), checkpoints, seed));
     let found = list_replicas(&roots, &dirs)?;
 
     let log = open_metadata_log(config, &metadata_dir, metadata_checkpoint, shutdown, now)?;
-    dirs.found(METADATA_LOG, metadata_index(config, &roots), METADATA_LOG_NAME.to_owned());
-    let failed = |why: String| ServeError::Metadata { path: metadata_dir.clone(), why };
+    dirs.found(
+        METADATA_LOG,
+        metadata_index(config, &roots),
+        METADATA_LOG_NAME.to_owned(),
+    );
+    let failed = |why: String| ServeError::Metadata {
+        path: metadata_dir.clone(),
+        why,
+    };
     let image_identity = ImageIdentity {
         node_id: identity.node_id,
         cluster_id: Text::from(identity.cluster_id.clone()),
@@ -86,13 +109,21 @@ pub fn load(
     };
     let snapshot = newest_snapshot(&metadata_dir).map_err(at(&metadata_dir))?;
     let segments = read_segments(&metadata_dir).map_err(at(&metadata_dir))?;
-    let loaded = Loaded::read(&image_identity, snapshot.as_ref(), segments).map_err(|failure| failed(failure.to_string()))?;
+    let loaded = Loaded::read(&image_identity, snapshot.as_ref(), segments)
+        .map_err(|failure| failed(failure.to_string()))?;
     let image = Arc::new(loaded.image().clone());
     let elected = quorum.elected(identity.node_id);
     // Durable before the controller acts in its epoch (9.1).
-    dir::write_atomically(&metadata_dir.join(QUORUM_STATE), elected.to_json().as_bytes()).map_err(at(&metadata_dir))?;
-    dir::write_atomically(&config.metadata_log_dir.join(OWNER_FILE), elected.leader_epoch.to_string().as_bytes())
-        .map_err(at(&config.metadata_log_dir))?;
+    dir::write_atomically(
+        &metadata_dir.join(QUORUM_STATE),
+        elected.to_json().as_bytes(),
+    )
+    .map_err(at(&metadata_dir))?;
+    dir::write_atomically(
+        &config.metadata_log_dir.join(OWNER_FILE),
+        elected.leader_epoch.to_string().as_bytes(),
+    )
+    .map_err(at(&config.metadata_log_dir))?;
     let mut log_dirs = identity.directory_ids.clone();
     log_dirs.sort_unstable();
     let settings = Settings {
@@ -108,15 +139,34 @@ pub fn load(
         snapshot_interval_ms: config.snapshot_after_ms,
         seed: random_u64(),
     };
-    let bootstrap = read_if_there(&config.metadata_log_dir.join(BOOTSTRAP_FILE_NAME)).map_err(at(&config.metadata_log_dir))?;
+    let bootstrap = read_if_there(&config.metadata_log_dir.join(BOOTSTRAP_FILE_NAME))
+        .map_err(at(&config.metadata_log_dir))?;
     let mut outbox = Outbox::new();
-    let controller = Controller::start(now, settings, elected.leader_epoch, log, loaded, bootstrap, &mut outbox)
-        .map_err(|failure| failed(failure.to_string()))?;
-    Ok(Metadata { controller, outbox, dirs, found, shutdown, image })
+    let controller = Controller::start(
+        now,
+        settings,
+        elected.leader_epoch,
+        log,
+        loaded,
+        bootstrap,
+        &mut outbox,
+    )
+    .map_err(|failure| failed(failure.to_string()))?;
+    Ok(Metadata {
+        controller,
+        outbox,
+        dirs,
+        found,
+        shutdown,
+        image,
+    })
 }
 
 fn metadata_index(config: &BrokerConfig, roots: &[PathBuf]) -> u16 {
-    roots.iter().position(|root| *root == config.metadata_log_dir).unwrap_or(0) as u16
+    roots
+        .iter()
+        .position(|root| *root == config.metadata_log_dir)
+        .unwrap_or(0) as u16
 }
 
 fn was_ours(metadata_log_dir: &Path, leader_epoch: i32) -> bool {
@@ -127,7 +177,10 @@ fn was_ours(metadata_log_dir: &Path, leader_epoch: i32) -> bool {
 fn read_quorum_state(directory: &Path) -> Result<QuorumState, ServeError> {
     let path = directory.join(QUORUM_STATE);
     match fs::read_to_string(&path) {
-        Ok(text) => QuorumState::parse(&text).map_err(|why| ServeError::Metadata { path, why: why.to_string() }),
+        Ok(text) => QuorumState::parse(&text).map_err(|why| ServeError::Metadata {
+            path,
+            why: why.to_string(),
+        }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(QuorumState::new()),
         Err(why) => Err(ServeError::Directory { path, why }),
     }
@@ -137,7 +190,10 @@ fn read_quorum_state(directory: &Path) -> Result<QuorumState, ServeError> {
 fn list_replicas(roots: &[PathBuf], dirs: &LogDirs) -> Result<Vec<TopicPartition>, ServeError> {
     let mut logs = Vec::new();
     for (index, root) in roots.iter().enumerate() {
-        let at = |why| ServeError::Directory { path: root.clone(), why };
+        let at = |why| ServeError::Directory {
+            path: root.clone(),
+            why,
+        };
         let found = storage::scan(root).map_err(at)?;
         for path in found.to_delete {
             dirs.doom(path, Duration::ZERO);
@@ -162,14 +218,30 @@ fn open_metadata_log(
     now: Now,
 ) -> Result<Box<Log>, ServeError> {
     if !directory.join("partition.metadata").exists() {
-        storage::create_log(&config.metadata_log_dir, METADATA_LOG_NAME, METADATA_LOG.topic_id)
-            .map_err(|why| ServeError::Directory { path: directory.to_owned(), why })?;
+        storage::create_log(
+            &config.metadata_log_dir,
+            METADATA_LOG_NAME,
+            METADATA_LOG.topic_id,
+        )
+        .map_err(|why| ServeError::Directory {
+            path: directory.to_owned(),
+            why,
+        })?;
     }
     let opening = Opening {
         id: METADATA_LOG,
         slot: Op::CONTROLLER,
-        directory, recovery_point, log_start, config: Arc::new(log_config()), shutdown, now };
-    open(opening).map_err(|failure| ServeError::Metadata { path: directory.to_owned(), why: failure.reason })
+        directory,
+        recovery_point,
+        log_start,
+        config: Arc::new(log_config()),
+        shutdown,
+        now,
+    };
+    open(opening).map_err(|failure| ServeError::Metadata {
+        path: directory.to_owned(),
+        why: failure.reason,
+    })
 }
 
 fn names(directory: &Path) -> io::Result<Vec<String>> {
@@ -187,8 +259,12 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 fn newest_snapshot(directory: &Path) -> io::Result<Option<SnapshotFile>> {
     let mut newest = None;
     for name in names(directory)? {
-        let parsed = name.strip_suffix(".checkpoint").and_then(|stem| stem.split_once('-'));
-        let Some((end_offset, epoch)) = parsed.and_then(|(end, epoch)| Some((end.parse::<i64>().ok()?, epoch.parse::<i32>().ok()?))) else {
+        let parsed = name
+            .strip_suffix(".checkpoint")
+            .and_then(|stem| stem.split_once('-'));
+        let Some((end_offset, epoch)) = parsed
+            .and_then(|(end, epoch)| Some((end.parse::<i64>().ok()?, epoch.parse::<i32>().ok()?)))
+        else {
             continue;
         };
         if end_offset > 0 {
@@ -198,14 +274,21 @@ fn newest_snapshot(directory: &Path) -> io::Result<Option<SnapshotFile>> {
     newest
         .map(|(end_offset, epoch, name)| {
             let content = Bytes::from(fs::read(directory.join(name))?);
-            Ok(SnapshotFile { end_offset, epoch, content })
+            Ok(SnapshotFile {
+                end_offset,
+                epoch,
+                content,
+            })
         })
         .transpose()
 }
 
 fn read_segments(directory: &Path) -> io::Result<Vec<Bytes>> {
-    let logs = names(directory)?.into_iter().filter(|name| name.ends_with(".log"));
-    logs.map(|name| fs::read(directory.join(name)).map(Bytes::from)).collect()
+    let logs = names(directory)?
+        .into_iter()
+        .filter(|name| name.ends_with(".log"));
+    logs.map(|name| fs::read(directory.join(name)).map(Bytes::from))
+        .collect()
 }
 
 fn read_if_there(path: &Path) -> io::Result<Option<Bytes>> {

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use corelog_io::disk::dir;
 use corelog_shards::base::ids::TopicPartition;
 use corelog_shards::base::time::Now;
-use corelog_shards::log::{DirEntry, DiskOrder, Log, OpenFailure, RecoveryInput, Shutdown, recover};
+use corelog_shards::log::{
+    DirEntry, DiskOrder, Log, OpenFailure, RecoveryInput, Shutdown, recover,
+};
 use corelog_shards::metadata::{Image, TopicConfig};
 
 use super::clock::Clock;
@@ -29,7 +31,13 @@ pub struct Recoverer {
 
 impl Recoverer {
     pub fn new(dirs: Arc<LogDirs>, shutdown: Shutdown, clock: Clock) -> Recoverer {
-        Recoverer { dirs, shutdown, clock, image: RwLock::new(None), first_image: OnceLock::new() }
+        Recoverer {
+            dirs,
+            shutdown,
+            clock,
+            image: RwLock::new(None),
+            first_image: OnceLock::new(),
+        }
     }
 
     /// There is a newer image. True for the first one.
@@ -44,10 +52,15 @@ impl Recoverer {
 
     /// Opens the log of a replica that is on disk.
     pub fn open(&self, log: TopicPartition) -> Result<Box<Log>, OpenFailure> {
-        let directory = self.dirs.path(log).ok_or_else(|| OpenFailure { reason: "the replica has no directory".to_owned() })?;
+        let directory = self.dirs.path(log).ok_or_else(|| OpenFailure {
+            reason: "the replica has no directory".to_owned(),
+        })?;
         let config = {
             let image = self.image.read().unwrap_or_else(PoisonError::into_inner);
-            image.as_ref().and_then(|image| image.topic_by_id(log.topic_id)).map(|topic| Arc::clone(&topic.config))
+            image
+                .as_ref()
+                .and_then(|image| image.topic_by_id(log.topic_id))
+                .map(|topic| Arc::clone(&topic.config))
         };
         let (recovery_point, _, log_start) = self.dirs.checkpoint(log);
         let opening = Opening {
@@ -80,8 +93,11 @@ pub struct Opening<'a> {
 }
 
 pub fn open(opening: Opening<'_>) -> Result<Box<Log>, OpenFailure> {
-    let told = |what: &str, error: &io::Error| OpenFailure { reason: format!("{what}: {error}") };
-    let files = list(opening.directory).map_err(|error| told("cannot list the directory", &error))?;
+    let told = |what: &str, error: &io::Error| OpenFailure {
+        reason: format!("{what}: {error}"),
+    };
+    let files =
+        list(opening.directory).map_err(|error| told("cannot list the directory", &error))?;
     let input = RecoveryInput {
         id: opening.id,
         slot: opening.slot,
@@ -109,10 +125,19 @@ fn list(directory: &Path) -> io::Result<Vec<DirEntry>> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
         if metadata.is_file() {
-            let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-            files.push(DirEntry { name, len: metadata.len(), modified_ms: modified.as_millis() as i64 });
+            let modified = metadata
+                .modified()?
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            files.push(DirEntry {
+                name,
+                len: metadata.len(),
+                modified_ms: modified.as_millis() as i64,
+            });
         }
     }
     Ok(files)
@@ -124,13 +149,31 @@ type OpenFile = Option<(String, File)>;
 fn carry_out(directory: &Path, order: DiskOrder, open_file: &mut OpenFile) -> io::Result<Bytes> {
     let path = |name: &str| directory.join(name);
     match order {
-        DiskOrder::Read { name, position, len } => return read(directory, name, position, len, open_file),
-        DiskOrder::Write { name, position, bytes } => {
-            OpenOptions::new().create(true).truncate(false).write(true).open(path(&name))?.write_all_at(&bytes, position)?;
+        DiskOrder::Read {
+            name,
+            position,
+            len,
+        } => return read(directory, name, position, len, open_file),
+        DiskOrder::Write {
+            name,
+            position,
+            bytes,
+        } => {
+            OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(path(&name))?
+                .write_all_at(&bytes, position)?;
         }
         DiskOrder::Truncate { name, len } => {
             *open_file = None;
-            OpenOptions::new().create(true).truncate(false).write(true).open(path(&name))?.set_len(len)?;
+            OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(path(&name))?
+                .set_len(len)?;
         }
         DiskOrder::Replace { name, content } => {
             *open_file = None;
@@ -147,18 +190,31 @@ fn carry_out(directory: &Path, order: DiskOrder, open_file: &mut OpenFile) -> io
             *open_file = None;
             fs::rename(path(&from), path(&to))?;
         }
-        DiskOrder::Sync { name } => OpenOptions::new().create(true).truncate(false).write(true).open(path(&name))?.sync_all()?,
+        DiskOrder::Sync { name } => OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path(&name))?
+            .sync_all()?,
         DiskOrder::SyncDirectory => dir::sync_dir(directory)?,
     }
     Ok(Bytes::new())
 }
 
-fn read(directory: &Path, name: String, position: u64, len: u64, open_file: &mut OpenFile) -> io::Result<Bytes> {
+fn read(
+    directory: &Path,
+    name: String,
+    position: u64,
+    len: u64,
+    open_file: &mut OpenFile,
+) -> io::Result<Bytes> {
     if open_file.as_ref().is_none_or(|(open, _)| *open != name) {
         let file = File::open(directory.join(&name))?;
         *open_file = Some((name, file));
     }
-    let Some((_, file)) = open_file else { return Ok(Bytes::new()) };
+    let Some((_, file)) = open_file else {
+        return Ok(Bytes::new());
+    };
     let there = file.metadata()?.len().saturating_sub(position).min(len);
     let mut bytes = vec![0; usize::try_from(there).map_err(io::Error::other)?];
     file.read_exact_at(&mut bytes, position)?;

@@ -40,9 +40,16 @@ impl ReplyOrder {
     /// # Panics
     /// If the request was never admitted or has an outcome already: our fault, and order would be lost.
     pub fn ready(&mut self, seq: u64, outcome: Outcome) {
-        let index = seq.checked_sub(self.first).and_then(|i| usize::try_from(i).ok());
+        let index = seq
+            .checked_sub(self.first)
+            .and_then(|i| usize::try_from(i).ok());
         let slot = index.and_then(|i| self.slots.get_mut(i));
-        let slot = slot.unwrap_or_else(|| panic!("request {seq} is not under way (the oldest is {})", self.first));
+        let slot = slot.unwrap_or_else(|| {
+            panic!(
+                "request {seq} is not under way (the oldest is {})",
+                self.first
+            )
+        });
         assert!(slot.is_none(), "request {seq} has two outcomes");
         *slot = Some(outcome);
     }

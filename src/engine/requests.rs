@@ -18,8 +18,15 @@ use crate::api::{self, Answer, Context, Joins, Parts, Pending, Split, Step};
 
 /// What to carry to the owners.
 pub enum Carry {
-    Part { shard: ShardId, to: ReplyTo, part: Part },
-    Cancel { shard: ShardId, to: ReplyTo },
+    Part {
+        shard: ShardId,
+        to: ReplyTo,
+        part: Part,
+    },
+    Cancel {
+        shard: ShardId,
+        to: ReplyTo,
+    },
 }
 
 /// Where a request came from: the front end's own number of the connection, and the request's place in its order of replies.
@@ -31,6 +38,8 @@ pub struct Origin {
     pub bytes: usize,
     /// Waits for others, and has given its credits back.
     pub parked: bool,
+    /// When it was split.
+    pub since: Mono,
 }
 
 /// How a request stands after a step.
@@ -100,7 +109,13 @@ impl Requests {
     /// `front` is this front end's number, below 1024.
     pub fn new(front: u16) -> Requests {
         assert!(front < 1 << 10, "front end {front} does not fit 10 bits");
-        Requests { front, slab: Slab::new(), generation: 0, deadlines: BinaryHeap::new(), parts: Vec::new() }
+        Requests {
+            front,
+            slab: Slab::new(),
+            generation: 0,
+            deadlines: BinaryHeap::new(),
+            parts: Vec::new(),
+        }
     }
 
     /// Requests whose parts are out.
@@ -113,7 +128,14 @@ impl Requests {
     }
 
     /// Splits a frame (without size prefix) and sends its parts off.
-    pub fn begin(&mut self, cx: &Context<'_>, origin: Origin, frame: Bytes, out: &mut Vec<Carry>, answer: &mut Answer<'_>) -> (i16, Progress) {
+    pub fn begin(
+        &mut self,
+        cx: &Context<'_>,
+        origin: Origin,
+        frame: Bytes,
+        out: &mut Vec<Carry>,
+        answer: &mut Answer<'_>,
+    ) -> (i16, Progress) {
         let (header, split) = api::split(cx, frame, &mut self.parts, answer);
         let api_key = header.as_ref().map_or(-1, |header| header.api_key);
         let progress = match (header, split) {
@@ -130,7 +152,10 @@ impl Requests {
                     deadline: None,
                 };
                 let key = self.slab.insert(request) as u32;
-                assert!(key < 1 << KEY_BITS, "more requests are under way than 24 bits can name");
+                assert!(
+                    key < 1 << KEY_BITS,
+                    "more requests are under way than 24 bits can name"
+                );
                 self.send_parts(key, out)
             }
             (_, Split::Ready) => Progress::Answered,
@@ -143,25 +168,48 @@ impl Requests {
     }
 
     /// A reply of an owner.
-    pub fn on_reply(&mut self, cx: &Context<'_>, to: ReplyTo, reply: Reply, out: &mut Vec<Carry>, answer: &mut Answer<'_>) -> Option<Stepped> {
+    pub fn on_reply(
+        &mut self,
+        cx: &Context<'_>,
+        to: ReplyTo,
+        reply: Reply,
+        out: &mut Vec<Carry>,
+        answer: &mut Answer<'_>,
+    ) -> Option<Stepped> {
         let (key, generation, part) = parse(to);
-        let request = self.slab.get_mut(key as usize).filter(|request| request.generation == generation)?;
-        if let Some(index) = request.open.iter().position(|open| open.part == part && !open.watch) {
+        let request = self
+            .slab
+            .get_mut(key as usize)
+            .filter(|request| request.generation == generation)?;
+        if let Some(index) = request
+            .open
+            .iter()
+            .position(|open| open.part == part && !open.watch)
+        {
             request.open.swap_remove(index);
         }
-        let step = request.pending.on_reply(cx, usize::from(part), reply, &mut self.parts, answer);
+        let step = request
+            .pending
+            .on_reply(cx, usize::from(part), reply, &mut self.parts, answer);
         Some(self.take_step(key, step, out))
     }
 
     /// The next request whose waiting ends at or before `now`; call until `None`.
-    pub fn expire(&mut self, cx: &Context<'_>, out: &mut Vec<Carry>, answer: &mut Answer<'_>) -> Option<Stepped> {
+    pub fn expire(
+        &mut self,
+        cx: &Context<'_>,
+        out: &mut Vec<Carry>,
+        answer: &mut Answer<'_>,
+    ) -> Option<Stepped> {
         loop {
             let Reverse((at, key, generation)) = *self.deadlines.peek()?;
             if at > cx.now.mono {
                 return None;
             }
             self.deadlines.pop();
-            let Some(request) = self.slab.get_mut(key as usize) else { continue };
+            let Some(request) = self.slab.get_mut(key as usize) else {
+                continue;
+            };
             if request.generation != generation || request.deadline != Some(at) {
                 continue;
             }
@@ -201,7 +249,11 @@ impl Requests {
     /// Notes reply bytes reserved for the request that `to` belongs to; false if it is gone.
     pub fn reserve(&mut self, to: ReplyTo, bytes: usize) -> bool {
         let (key, generation, _) = parse(to);
-        match self.slab.get_mut(key as usize).filter(|request| request.generation == generation) {
+        match self
+            .slab
+            .get_mut(key as usize)
+            .filter(|request| request.generation == generation)
+        {
             Some(request) => {
                 request.reserved += bytes;
                 true
@@ -230,7 +282,13 @@ impl Requests {
         {
             reserved = held;
         }
-        Stepped { origin, api_key, key, reserved, progress }
+        Stepped {
+            origin,
+            api_key,
+            key,
+            reserved,
+            progress,
+        }
     }
 
     fn wait(&mut self, key: u32) -> Progress {
@@ -242,7 +300,10 @@ impl Requests {
                 self.deadlines.push(Reverse((at, key, request.generation)));
             }
         }
-        Progress::Waiting { key, parked: request.pending.parked() }
+        Progress::Waiting {
+            key,
+            parked: request.pending.parked(),
+        }
     }
 
     fn send_parts(&mut self, key: u32, out: &mut Vec<Carry>) -> Progress {
@@ -256,8 +317,16 @@ impl Requests {
             let number = request.next_part;
             request.next_part += 1;
             let watch = matches!(&part, Part::FetchPeek(peek) if peek.watch);
-            request.open.push(Open { part: number, shard, watch });
-            out.push(Carry::Part { shard, to: reply_to(self.front, key, request.generation, number), part });
+            request.open.push(Open {
+                part: number,
+                shard,
+                watch,
+            });
+            out.push(Carry::Part {
+                shard,
+                to: reply_to(self.front, key, request.generation, number),
+                part,
+            });
         }
         self.wait(key)
     }
@@ -268,7 +337,10 @@ impl Requests {
         request.open.retain(|open| {
             let gone = which(open);
             if gone {
-                out.push(Carry::Cancel { shard: open.shard, to: reply_to(front, key, generation, open.part) });
+                out.push(Carry::Cancel {
+                    shard: open.shard,
+                    to: reply_to(front, key, generation, open.part),
+                });
             }
             !gone
         });
@@ -284,5 +356,10 @@ fn parse(to: ReplyTo) -> (u32, u32, u16) {
 
 fn reply_to(front: u16, key: u32, generation: u32, part: u16) -> ReplyTo {
     let key = u64::from(key) << (PART_BITS + GENERATION_BITS);
-    ReplyTo(u64::from(front) << (PART_BITS + GENERATION_BITS + KEY_BITS) | key | u64::from(generation) << PART_BITS | u64::from(part))
+    ReplyTo(
+        u64::from(front) << (PART_BITS + GENERATION_BITS + KEY_BITS)
+            | key
+            | u64::from(generation) << PART_BITS
+            | u64::from(part),
+    )
 }

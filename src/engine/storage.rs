@@ -76,12 +76,17 @@ pub fn scan(root: &Path) -> io::Result<Found> {
         if !entry.file_type()?.is_dir() {
             continue;
         }
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
         if name.ends_with(DELETE_SUFFIX) {
             found.to_delete.push(entry.path());
             continue;
         }
-        if name == METADATA_LOG_NAME || name.ends_with(STRAY_SUFFIX) || name.ends_with(FUTURE_SUFFIX) {
+        if name == METADATA_LOG_NAME
+            || name.ends_with(STRAY_SUFFIX)
+            || name.ends_with(FUTURE_SUFFIX)
+        {
             continue;
         }
         let Some((topic, partition)) = parse_partition_name(&name) else {
@@ -90,8 +95,15 @@ pub fn scan(root: &Path) -> io::Result<Found> {
         };
         match read_topic_id(&entry.path())? {
             Some(topic_id) => {
-                let id = TopicPartition { topic_id, partition };
-                found.logs.push(FoundLog { topic: topic.to_owned(), name: name.clone(), id });
+                let id = TopicPartition {
+                    topic_id,
+                    partition,
+                };
+                found.logs.push(FoundLog {
+                    topic: topic.to_owned(),
+                    name: name.clone(),
+                    id,
+                });
             }
             None => found.nameless.push(name),
         }
@@ -120,7 +132,11 @@ pub fn create_log(root: &Path, name: &str, topic_id: Uuid) -> io::Result<()> {
     let metadata = checkpoint_format::format_partition_metadata(topic_id);
     dir::write_atomically(&path.join("partition.metadata"), metadata.as_bytes())?;
     for suffix in ["log", "index", "timeindex"] {
-        fs::OpenOptions::new().create(true).truncate(false).write(true).open(path.join(format!("{:020}.{suffix}", 0)))?;
+        fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(format!("{:020}.{suffix}", 0)))?;
     }
     dir::sync_dir(&path)?;
     dir::sync_dir(root)
@@ -182,11 +198,13 @@ impl Checkpoints {
     pub fn note(&mut self, topic: &str, checkpoint: &PartitionCheckpoint) {
         let key = (topic.to_owned(), checkpoint.log.partition);
         if checkpoint.log_start_offset > checkpoint.first_segment_base {
-            self.log_starts.insert(key.clone(), checkpoint.log_start_offset);
+            self.log_starts
+                .insert(key.clone(), checkpoint.log_start_offset);
         } else {
             self.log_starts.remove(&key);
         }
-        self.high_watermarks.insert(key.clone(), checkpoint.high_watermark);
+        self.high_watermarks
+            .insert(key.clone(), checkpoint.high_watermark);
         self.recovery_points.insert(key, checkpoint.recovery_point);
     }
 
@@ -208,8 +226,14 @@ impl Checkpoints {
 fn read_offsets(path: &Path) -> io::Result<BTreeMap<(String, i32), i64>> {
     match fs::read_to_string(path) {
         Ok(text) => match checkpoint_format::parse_offsets(&text) {
-            Ok(lines) => Ok(lines.into_iter().map(|line| ((line.topic, line.partition), line.offset)).collect()),
-            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))),
+            Ok(lines) => Ok(lines
+                .into_iter()
+                .map(|line| ((line.topic, line.partition), line.offset))
+                .collect()),
+            Err(error) => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: {error}", path.display()),
+            )),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error),
@@ -238,7 +262,11 @@ pub fn take_clean_shutdown(root: &Path) -> io::Result<Option<i64>> {
     dir::sync_dir(root)?;
     // An empty file of an older version means clean, epoch unknown (5.2).
     let epoch = text.split("\"brokerEpoch\":").nth(1).and_then(|rest| {
-        let digits: String = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == '-').collect();
+        let digits: String = rest
+            .trim_start()
+            .chars()
+            .take_while(|c| c.is_ascii_digit() || *c == '-')
+            .collect();
         digits.parse().ok()
     });
     Ok(Some(epoch.unwrap_or(-1)))
@@ -246,7 +274,10 @@ pub fn take_clean_shutdown(root: &Path) -> io::Result<Option<i64>> {
 
 /// Leaves the sign of a clean stop. Everything else must be durable before.
 pub fn write_clean_shutdown(root: &Path, broker_epoch: i64) -> io::Result<()> {
-    dir::write_atomically(&root.join(CLEAN_SHUTDOWN), format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}").as_bytes())
+    dir::write_atomically(
+        &root.join(CLEAN_SHUTDOWN),
+        format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}").as_bytes(),
+    )
 }
 
 #[cfg(test)]
@@ -263,10 +294,19 @@ mod tests {
 
     #[test]
     fn file_names_are_kafkas() {
-        let log = TopicPartition { topic_id: Uuid([0; 16]), partition: 0 };
+        let log = TopicPartition {
+            topic_id: Uuid([0; 16]),
+            partition: 0,
+        };
         let name = |kind, base| file_name(FileId { log, kind, base });
         assert_eq!(name(FileKind::Log, 0), "00000000000000000000.log");
-        assert_eq!(name(FileKind::ProducerSnapshot, 42), "00000000000000000042.snapshot");
-        assert_eq!(name(FileKind::MetadataSnapshot { epoch: 3 }, 7), "00000000000000000007-0000000003.checkpoint");
+        assert_eq!(
+            name(FileKind::ProducerSnapshot, 42),
+            "00000000000000000042.snapshot"
+        );
+        assert_eq!(
+            name(FileKind::MetadataSnapshot { epoch: 3 }, 7),
+            "00000000000000000007-0000000003.checkpoint"
+        );
     }
 }

@@ -144,9 +144,14 @@ impl Connection {
         };
         let total = PREFIX_LENGTH + length;
         if self.buffer.len() < total {
-            return Next::Receive { missing: total - self.buffer.len() };
+            return Next::Receive {
+                missing: total - self.buffer.len(),
+            };
         }
-        let key = self.buffer.get(PREFIX_LENGTH..PREFIX_LENGTH + 2).map(|key| i16::from_be_bytes([key[0], key[1]]));
+        let key = self
+            .buffer
+            .get(PREFIX_LENGTH..PREFIX_LENGTH + 2)
+            .map(|key| i16::from_be_bytes([key[0], key[1]]));
         let concurrent = key.and_then(table::api).is_some_and(|api| api.concurrent);
         if self.exclusive || (self.executing > 0 && !concurrent) {
             return Next::Barrier;
@@ -166,7 +171,9 @@ impl Connection {
             match outcome {
                 Outcome::Silent => {}
                 Outcome::Frame(Pieces::One(piece)) => self.put(piece),
-                Outcome::Frame(Pieces::Many(pieces)) => pieces.into_iter().for_each(|piece| self.put(piece)),
+                Outcome::Frame(Pieces::Many(pieces)) => {
+                    pieces.into_iter().for_each(|piece| self.put(piece))
+                }
             }
         }
     }

@@ -31,11 +31,11 @@ use super::credits::CoreCredits;
 use super::disk::{Disk, DiskDone};
 use super::hop::{Freight, Hop, Hops};
 use super::mail::Mail;
-use crate::api::{Answer, BrokerView, Context, Directories};
+use crate::api::{Answer, BrokerView, Context, Directories, table};
 use crate::engine::clock::Clock;
 use crate::engine::reply_order::{Outcome, Pieces};
 use crate::engine::requests::{Carry, Origin, Progress, Requests, Stepped, front_of};
-use crate::metrics::{CreditKind, Metrics};
+use crate::metrics::{CreditKind, Family, Metrics, Recorder, Stage};
 
 /// A wait in the ring is never longer: the core's timers are looked at this often at least.
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -87,7 +87,12 @@ pub(super) struct Seat {
 impl Seat {
     /// `outbox` holds what the shard wishes from the start.
     pub(super) fn new(shard: Shard, outbox: Outbox) -> Seat {
-        Seat { shard, outbox, spare: Vec::new(), listed: false }
+        Seat {
+            shard,
+            outbox,
+            spare: Vec::new(),
+            listed: false,
+        }
     }
 }
 
@@ -127,6 +132,7 @@ pub(super) struct Parts {
     pub(super) views: Vec<Arc<BrokerView>>,
     pub(super) directories: Arc<Directories>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) recorder: Recorder,
     pub(super) limits: Limits,
     /// Called with each image that the controller publishes on this core: hands it to all cores.
     pub(super) publish: Box<dyn Fn(Arc<Image>) + Send>,
@@ -174,7 +180,10 @@ impl Core {
         let clock = parts.clock;
         let now = clock.now();
         let cores = usize::from(parts.cores);
-        let scratch = Scratch { wishing: (0..parts.seats.len()).collect(), ..Scratch::default() };
+        let scratch = Scratch {
+            wishing: (0..parts.seats.len()).collect(),
+            ..Scratch::default()
+        };
         Core {
             requests: Requests::new(parts.index),
             connections: Slab::new(),
@@ -213,30 +222,62 @@ impl Core {
 
     /// The one wait of the turn. Without anything to do it sleeps until something completes or a timer is due.
     async fn rest(&mut self, handle: &CoreHandle) {
-        let busy = !self.scratch.visit.is_empty() || self.backlog.iter().any(|hops| !hops.is_empty()) || !self.overflow.is_empty();
+        let busy = !self.scratch.visit.is_empty()
+            || self.backlog.iter().any(|hops| !hops.is_empty())
+            || !self.overflow.is_empty();
         let longest = self.until_next_deadline();
-        let Parts { turn, mesh, inbox, .. } = &mut self.parts;
+        let Parts {
+            turn, mesh, inbox, ..
+        } = &mut self.parts;
         // With something to do already this is only a look.
-        let rested = handle.rest(turn, if busy { Duration::ZERO } else { longest }, || !busy && mesh.is_empty() && inbox.is_empty()).await;
+        let rested = handle
+            .rest(turn, if busy { Duration::ZERO } else { longest }, || {
+                !busy && mesh.is_empty() && inbox.is_empty()
+            })
+            .await;
         if let Err(error) = rested {
             panic!("the ring of core {} failed: {error}", self.parts.index);
         }
     }
 
     fn until_next_deadline(&self) -> Duration {
-        let shards = self.parts.seats.iter().filter_map(|seat| seat.shard.next_deadline()).min();
-        let earliest = [shards, self.requests.next_deadline(), Some(self.next_sweep)].into_iter().flatten().min();
+        let shards = self
+            .parts
+            .seats
+            .iter()
+            .filter_map(|seat| seat.shard.next_deadline())
+            .min();
+        let earliest = [shards, self.requests.next_deadline(), Some(self.next_sweep)]
+            .into_iter()
+            .flatten()
+            .min();
         let mono = self.clock.now().mono;
-        earliest.map_or(WAIT_MAX, |at| Duration::from_micros(at.0.saturating_sub(mono.0)).min(WAIT_MAX))
+        earliest.map_or(WAIT_MAX, |at| {
+            Duration::from_micros(at.0.saturating_sub(mono.0)).min(WAIT_MAX)
+        })
     }
 
     fn take_completions(&mut self) {
         while let Some(completion) = self.parts.turn.next() {
             match completion {
-                Completion::Received { key, result, buffer, .. } => self.on_received(index_of(key), result, buffer),
-                Completion::Sent { key, result, chunks, .. } => self.on_sent(index_of(key), result, chunks),
+                Completion::Received {
+                    key,
+                    result,
+                    buffer,
+                    ..
+                } => self.on_received(index_of(key), result, buffer),
+                Completion::Sent {
+                    key,
+                    result,
+                    chunks,
+                    ..
+                } => self.on_sent(index_of(key), result, chunks),
                 Completion::Doorbell => {}
-                other => self.parts.disk.on_completion(&mut self.parts.turn, other, &mut self.scratch.disk_done),
+                other => self.parts.disk.on_completion(
+                    &mut self.parts.turn,
+                    other,
+                    &mut self.scratch.disk_done,
+                ),
             }
         }
         self.take_disk_done();
@@ -245,18 +286,23 @@ impl Core {
     fn take_hops(&mut self) {
         let mut hops = std::mem::take(&mut self.scratch.hops);
         self.parts.mesh.drain(|from, hop| hops.push((from, hop)));
+        self.counters().hops_received.add(hops.len() as u64);
         for (from, hop) in hops.drain(..) {
             match hop {
                 Hop::Cancel { shard, to } => self.deliver(shard, Event::Cancelled { to }),
                 Hop::Freight(slot) => match self.parts.hops.take(slot) {
-                    Some(Freight::Part { shard, to, part }) => self.deliver(shard, Event::Part { to, part }),
+                    Some(Freight::Part { shard, to, part }) => {
+                        self.deliver(shard, Event::Part { to, part })
+                    }
                     Some(Freight::Reply { to, reply }) => {
                         if !matches!(reply, Reply::FetchWake(_)) {
                             self.out[from] = self.out[from].saturating_sub(1);
                         }
                         self.on_reply(to, reply);
                     }
-                    Some(Freight::Message { from, to, message }) => self.deliver(to, Event::Message { from, message }),
+                    Some(Freight::Message { from, to, message }) => {
+                        self.deliver(to, Event::Message { from, message })
+                    }
                     None => panic!("a hop from core {from} names an empty slot"),
                 },
             }
@@ -270,7 +316,11 @@ impl Core {
         self.parts.inbox.drain(|mail| mails.push(mail));
         for mail in mails.drain(..) {
             match mail {
-                Mail::Socket { socket, peer, listener } => self.accept(socket, peer, listener),
+                Mail::Socket {
+                    socket,
+                    peer,
+                    listener,
+                } => self.accept(socket, peer, listener),
                 Mail::Image(image) => {
                     if image.version > self.parts.image.version {
                         self.parts.image = Arc::clone(&image);
@@ -281,9 +331,17 @@ impl Core {
                 }
                 Mail::Credits => {}
                 Mail::Directories(directories) => self.parts.directories = directories,
-                Mail::Done { asker, outcome } => self.deliver(asker.shard, Event::Done { op: asker.op, outcome }),
+                Mail::Done { asker, outcome } => self.deliver(
+                    asker.shard,
+                    Event::Done {
+                        op: asker.op,
+                        outcome,
+                    },
+                ),
                 Mail::Placed { log, directory } => self.parts.disk.place(log, directory),
-                Mail::Opened { shard, log, opened } => self.deliver(shard, Event::Opened { log, opened }),
+                Mail::Opened { shard, log, opened } => {
+                    self.deliver(shard, Event::Opened { log, opened })
+                }
                 Mail::Offline { logs } => {
                     for seat in 0..self.parts.seats.len() {
                         self.deliver_to_seat(seat, Event::Offline { logs: logs.clone() });
@@ -301,7 +359,11 @@ impl Core {
 
     fn take_timers(&mut self) {
         for seat in 0..self.parts.seats.len() {
-            if self.parts.seats[seat].shard.next_deadline().is_some_and(|at| at <= self.now.mono) {
+            if self.parts.seats[seat]
+                .shard
+                .next_deadline()
+                .is_some_and(|at| at <= self.now.mono)
+            {
                 self.deliver_to_seat(seat, Event::Tick);
             }
         }
@@ -310,20 +372,29 @@ impl Core {
             self.next_sweep = self.now.mono.after_ms(SWEEP_MS);
             self.sweep();
         }
-        self.parts.disk.tick(&mut self.parts.turn, self.now, &mut self.scratch.disk_done);
+        self.parts
+            .disk
+            .tick(&mut self.parts.turn, self.now, &mut self.scratch.disk_done);
         self.take_disk_done();
     }
 
     /// Lets connections, shards and disk act until nothing is left to do in this turn.
     fn settle(&mut self) {
         loop {
-            let mut visiting = std::mem::replace(&mut self.scratch.visit, std::mem::take(&mut self.scratch.visiting));
+            let mut visiting = std::mem::replace(
+                &mut self.scratch.visit,
+                std::mem::take(&mut self.scratch.visiting),
+            );
             for connection in visiting.drain(..) {
                 self.advance(connection);
             }
             self.scratch.visiting = visiting;
             self.carry_out_wishes();
-            self.parts.disk.write_staged(&mut self.parts.turn, self.now, &mut self.scratch.disk_done);
+            self.parts.disk.write_staged(
+                &mut self.parts.turn,
+                self.now,
+                &mut self.scratch.disk_done,
+            );
             self.take_disk_done();
             if self.scratch.wishing.is_empty() {
                 // Connections that used up their share of this turn go on in the next one.
@@ -335,14 +406,25 @@ impl Core {
     fn take_disk_done(&mut self) {
         let mut done = std::mem::take(&mut self.scratch.disk_done);
         for DiskDone { asker, outcome } in done.drain(..) {
-            self.deliver(asker.shard, Event::Done { op: asker.op, outcome });
+            self.deliver(
+                asker.shard,
+                Event::Done {
+                    op: asker.op,
+                    outcome,
+                },
+            );
         }
         self.scratch.disk_done = done;
     }
 
     fn carry_out_wishes(&mut self) {
         while let Some(seat) = self.scratch.wishing.pop() {
-            let Seat { outbox, spare, listed, shard } = &mut self.parts.seats[seat];
+            let Seat {
+                outbox,
+                spare,
+                listed,
+                shard,
+            } = &mut self.parts.seats[seat];
             *listed = false;
             let id = shard.id();
             let mut effects = std::mem::take(spare);
@@ -368,7 +450,13 @@ impl Core {
             Effect::Publish(image) => (self.parts.publish)(image),
             Effect::Checkpoint(checkpoints) => (self.parts.checkpoint)(checkpoints),
             Effect::Stopped => (self.parts.stopped)(shard),
-            disk => self.parts.disk.effect(&mut self.parts.turn, shard, disk, self.now, &mut self.scratch.disk_done),
+            disk => self.parts.disk.effect(
+                &mut self.parts.turn,
+                shard,
+                disk,
+                self.now,
+                &mut self.scratch.disk_done,
+            ),
         }
     }
 
@@ -386,7 +474,11 @@ impl Core {
     }
 
     fn deliver(&mut self, shard: ShardId, event: Event) {
-        debug_assert_eq!(self.core_of(shard), usize::from(self.parts.index), "{shard:?} is not here");
+        debug_assert_eq!(
+            self.core_of(shard),
+            usize::from(self.parts.index),
+            "{shard:?} is not here"
+        );
         self.deliver_to_seat(usize::from(shard.0 / self.parts.cores), event);
     }
 
@@ -413,9 +505,11 @@ impl Core {
     }
 
     fn push_hop(&mut self, core: usize, hop: Hop) {
+        self.counters().hops_sent.increment();
         if !self.backlog[core].is_empty() {
             self.backlog[core].push_back(hop);
         } else if let Err(hop) = self.parts.mesh.push(core, hop) {
+            self.counters().mesh_full.increment();
             self.backlog[core].push_back(hop);
         }
     }
@@ -444,7 +538,9 @@ impl Core {
     /// Is there room for one more request's parts on the way to every other core?
     fn rings_have_room(&self) -> bool {
         let each = self.parts.seats.len();
-        self.out.iter().all(|out| out + each <= self.parts.limits.ring_parts_max)
+        self.out
+            .iter()
+            .all(|out| out + each <= self.parts.limits.ring_parts_max)
     }
 
     // ---- requests ---------------------------------------------------------------------------------------------------------------
@@ -458,8 +554,13 @@ impl Core {
             home: self.parts.seats[0].shard.id(),
             client_address: IpAddr::from([127, 0, 0, 1]),
         };
-        let mut answer = Answer { head: &mut self.scratch.head, chunks: &mut self.scratch.chunks };
-        let stepped = self.requests.on_reply(&cx, to, reply, &mut self.scratch.carry, &mut answer);
+        let mut answer = Answer {
+            head: &mut self.scratch.head,
+            chunks: &mut self.scratch.chunks,
+        };
+        let stepped = self
+            .requests
+            .on_reply(&cx, to, reply, &mut self.scratch.carry, &mut answer);
         if let Some(stepped) = stepped {
             self.after_step(stepped);
         }
@@ -476,8 +577,16 @@ impl Core {
                 home: self.parts.seats[0].shard.id(),
                 client_address: IpAddr::from([127, 0, 0, 1]),
             };
-            let mut answer = Answer { head: &mut self.scratch.head, chunks: &mut self.scratch.chunks };
-            let Some(stepped) = self.requests.expire(&cx, &mut self.scratch.carry, &mut answer) else { return };
+            let mut answer = Answer {
+                head: &mut self.scratch.head,
+                chunks: &mut self.scratch.chunks,
+            };
+            let Some(stepped) = self
+                .requests
+                .expire(&cx, &mut self.scratch.carry, &mut answer)
+            else {
+                return;
+            };
             self.after_step(stepped);
             self.carry();
         }
@@ -488,7 +597,13 @@ impl Core {
         let frame = connection.take(total);
         let bytes = total.min(connection.paid);
         connection.paid -= bytes;
-        let origin = Origin { connection: index as u64, seq: connection.order.admit(), bytes, parked: false };
+        let origin = Origin {
+            connection: index as u64,
+            seq: connection.order.admit(),
+            bytes,
+            parked: false,
+            since: self.now.mono,
+        };
         connection.executing += 1;
         connection.last_active = self.now.mono;
         let cx = Context {
@@ -499,9 +614,14 @@ impl Core {
             home: self.parts.seats[0].shard.id(),
             client_address: connection.peer,
         };
-        let mut answer = Answer { head: &mut self.scratch.head, chunks: &mut self.scratch.chunks };
-        let (api_key, progress) = self.requests.begin(&cx, origin, frame, &mut self.scratch.carry, &mut answer);
-        let concurrent = crate::api::table::api(api_key).is_some_and(|api| api.concurrent);
+        let mut answer = Answer {
+            head: &mut self.scratch.head,
+            chunks: &mut self.scratch.chunks,
+        };
+        let (api_key, progress) =
+            self.requests
+                .begin(&cx, origin, frame, &mut self.scratch.carry, &mut answer);
+        let concurrent = table::api(api_key).is_some_and(|api| api.concurrent);
         self.connections[index].exclusive = !concurrent;
         self.counters().requests.of(api_key).increment();
         self.counters().bytes_in.add(total as u64);
@@ -512,12 +632,24 @@ impl Core {
         if matches!(progress, Progress::Waiting { .. }) {
             self.connections[index].waiting.push(key);
         }
-        self.after_step(Stepped { origin, api_key, key, reserved: 0, progress });
+        self.after_step(Stepped {
+            origin,
+            api_key,
+            key,
+            reserved: 0,
+            progress,
+        });
         self.carry();
     }
 
     fn after_step(&mut self, stepped: Stepped) {
-        let Stepped { origin, key, reserved, progress, .. } = stepped;
+        let Stepped {
+            origin,
+            api_key,
+            key,
+            reserved,
+            progress,
+        } = stepped;
         let index = origin.connection as usize;
         match progress {
             Progress::Waiting { key, parked } => {
@@ -527,6 +659,7 @@ impl Core {
             }
             Progress::Answered => {
                 let outcome = self.take_answer();
+                self.record(api_key, origin.since);
                 self.finish(index, origin, key, reserved, outcome);
             }
             Progress::Silent => self.finish(index, origin, key, reserved, Outcome::Silent),
@@ -558,7 +691,14 @@ impl Core {
         Outcome::Frame(Pieces::Many(std::mem::take(&mut self.scratch.chunks)))
     }
 
-    fn finish(&mut self, index: usize, origin: Origin, key: u32, reserved: usize, outcome: Outcome) {
+    fn finish(
+        &mut self,
+        index: usize,
+        origin: Origin,
+        key: u32,
+        reserved: usize,
+        outcome: Outcome,
+    ) {
         self.release_request(origin);
         let Some(connection) = self.connections.get_mut(index) else {
             self.give_reply_bytes(reserved);
@@ -566,7 +706,11 @@ impl Core {
         };
         connection.executing -= 1;
         connection.exclusive = false;
-        if let Some(at) = connection.waiting.iter().position(|waiting| *waiting == key) {
+        if let Some(at) = connection
+            .waiting
+            .iter()
+            .position(|waiting| *waiting == key)
+        {
             connection.waiting.swap_remove(at);
         }
         connection.reply_paid += reserved;
@@ -580,7 +724,10 @@ impl Core {
 
     /// Hands parts and cancellations to their shards, here or on other cores.
     fn carry(&mut self) {
-        let mut carry = std::mem::replace(&mut self.scratch.carry, std::mem::take(&mut self.scratch.carrying));
+        let mut carry = std::mem::replace(
+            &mut self.scratch.carry,
+            std::mem::take(&mut self.scratch.carrying),
+        );
         for item in carry.drain(..) {
             if needs_reply_bytes(&item) > 0 && !self.pay_for_reply(&item) {
                 self.starved.push_back(item);
@@ -638,7 +785,8 @@ impl Core {
             self.parts.credits.reply_bytes.give(bytes);
         }
         while let Some(item) = self.starved.pop_front() {
-            let bytes = needs_reply_bytes(&item).min(self.parts.credits.reply_bytes.total() as usize);
+            let bytes =
+                needs_reply_bytes(&item).min(self.parts.credits.reply_bytes.total() as usize);
             if !self.parts.credits.reply_bytes.take(bytes, true) {
                 self.starved.push_front(item);
                 return;
@@ -651,7 +799,9 @@ impl Core {
     // ---- connections ------------------------------------------------------------------------------------------------------------
 
     fn accept(&mut self, socket: Socket, peer: IpAddr, listener: u8) {
-        let index = self.connections.insert(Connection::new(socket, peer, listener, self.now.mono));
+        let index = self
+            .connections
+            .insert(Connection::new(socket, peer, listener, self.now.mono));
         self.counters().connections_opened.increment();
         self.scratch.visit.push(index);
     }
@@ -659,13 +809,16 @@ impl Core {
     /// Starts what can start on this connection, then sees to it that more is received.
     fn advance(&mut self, index: usize) {
         for _ in 0..FRAMES_PER_VISIT {
-            let Some(connection) = self.connections.get(index) else { return };
+            let Some(connection) = self.connections.get(index) else {
+                return;
+            };
             if connection.closing || connection.lacks.is_some() {
                 return;
             }
             let limits = &self.parts.limits;
             if connection.order.len() >= limits.connection_requests_max
-                || connection.outgoing_bytes + connection.sending_bytes > limits.connection_reply_bytes_max
+                || connection.outgoing_bytes + connection.sending_bytes
+                    > limits.connection_reply_bytes_max
             {
                 return;
             }
@@ -685,7 +838,12 @@ impl Core {
                         self.lack(index, Lacks::Ring);
                         return;
                     }
-                    if !self.parts.credits.request_count.take(1, woken == Some(Lacks::RequestCount)) {
+                    if !self
+                        .parts
+                        .credits
+                        .request_count
+                        .take(1, woken == Some(Lacks::RequestCount))
+                    {
                         self.lack(index, Lacks::RequestCount);
                         return;
                     }
@@ -725,7 +883,10 @@ impl Core {
                 self.lack(index, Lacks::RequestBytes);
                 return;
             }
-            let op = self.parts.turn.receive_select(key(KIND_RECEIVE, index), &connection.socket);
+            let op = self
+                .parts
+                .turn
+                .receive_select(key(KIND_RECEIVE, index), &connection.socket);
             connection.receive = Receive::Cold(op);
             return;
         }
@@ -734,7 +895,12 @@ impl Core {
         // A frame is read only when all of it is paid for, or two halves could wait for each other for ever.
         let whole = missing.max(1);
         let woken = connection.woken == Some(Lacks::RequestBytes);
-        let window = if self.parts.credits.request_bytes.take(whole.max(wanted), woken) {
+        let window = if self
+            .parts
+            .credits
+            .request_bytes
+            .take(whole.max(wanted), woken)
+        {
             whole.max(wanted)
         } else if self.parts.credits.request_bytes.take(whole, woken) {
             whole
@@ -755,12 +921,19 @@ impl Core {
         connection.armed_with_part = !held.is_empty();
         let buffer = with_room(self.parts.turn.pool(), held, room);
         let connection = &mut self.connections[index];
-        let op = self.parts.turn.receive_into(key(KIND_RECEIVE, index), &connection.socket, buffer, room);
+        let op = self.parts.turn.receive_into(
+            key(KIND_RECEIVE, index),
+            &connection.socket,
+            buffer,
+            room,
+        );
         connection.receive = Receive::Hot { op, window };
     }
 
     fn on_received(&mut self, index: usize, result: io::Result<usize>, mut buffer: BytesMut) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
         let was = std::mem::replace(&mut connection.receive, Receive::Off);
         let got = *result.as_ref().unwrap_or(&0);
         match was {
@@ -777,7 +950,9 @@ impl Core {
             }
             Receive::Off => {}
         }
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
         match result {
             Ok(0) => self.close(index, "closed by the client"),
             Ok(got) => {
@@ -806,7 +981,9 @@ impl Core {
     fn send_answers(&mut self) {
         let mut sendable = std::mem::take(&mut self.scratch.sendable);
         for index in sendable.drain(..) {
-            let Some(connection) = self.connections.get_mut(index) else { continue };
+            let Some(connection) = self.connections.get_mut(index) else {
+                continue;
+            };
             connection.listed = false;
             connection.release_replies();
             self.send_next(index);
@@ -822,17 +999,28 @@ impl Core {
         connection.sending = true;
         connection.send_since = self.now.mono;
         connection.sending_bytes = std::mem::take(&mut connection.outgoing_bytes);
-        let chunks = std::mem::replace(&mut connection.outgoing, std::mem::take(&mut connection.spare));
-        self.parts.turn.send(key(KIND_SEND, index), &connection.socket, chunks);
+        let chunks = std::mem::replace(
+            &mut connection.outgoing,
+            std::mem::take(&mut connection.spare),
+        );
+        self.parts
+            .turn
+            .send(key(KIND_SEND, index), &connection.socket, chunks);
     }
 
     fn on_sent(&mut self, index: usize, result: io::Result<usize>, chunks: Vec<Bytes>) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
         connection.sending = false;
         connection.spare = chunks;
         let sent = std::mem::take(&mut connection.sending_bytes);
         // Reserved reply bytes come back when everything that was reserved for has left.
-        let paid = if connection.outgoing.is_empty() { std::mem::take(&mut connection.reply_paid) } else { 0 };
+        let paid = if connection.outgoing.is_empty() {
+            std::mem::take(&mut connection.reply_paid)
+        } else {
+            0
+        };
         match result {
             Ok(_) => {
                 connection.last_active = self.now.mono;
@@ -849,7 +1037,9 @@ impl Core {
 
     /// Closes a connection: nobody waits for its requests any more. Its entry goes when the kernel holds nothing of it.
     fn close(&mut self, index: usize, reason: &str) {
-        let Some(connection) = self.connections.get_mut(index) else { return };
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
         if connection.closing {
             return;
         }
@@ -874,7 +1064,10 @@ impl Core {
     }
 
     fn remove_if_quiet(&mut self, index: usize) {
-        let gone = self.connections.get(index).is_some_and(|connection| connection.closing && connection.is_quiet());
+        let gone = self
+            .connections
+            .get(index)
+            .is_some_and(|connection| connection.closing && connection.is_quiet());
         if !gone {
             return;
         }
@@ -883,7 +1076,9 @@ impl Core {
         self.give_reply_bytes(connection.reply_paid);
         self.parts.turn.pool().give(connection.buffer);
         self.counters().connections_closed.increment();
-        self.parts.loads.connection_left(usize::from(self.parts.index));
+        self.parts
+            .loads
+            .connection_left(usize::from(self.parts.index));
     }
 
     /// Ends what is idle or stuck, and takes the buffers of connections that have become idle.
@@ -896,11 +1091,17 @@ impl Core {
             }
             let quiet_ms = self.now.mono.ms_since(connection.last_active);
             let has_part = !connection.buffer.is_empty() || connection.armed_with_part;
-            if connection.sending && self.now.mono.ms_since(connection.send_since) > limits.send_ms_max {
+            if connection.sending
+                && self.now.mono.ms_since(connection.send_since) > limits.send_ms_max
+            {
                 ended.push((index, "its reader takes nothing"));
             } else if connection.executing == 0 && quiet_ms > limits.idle_ms_max {
                 ended.push((index, "idle for longer than connections.max.idle.ms"));
-            } else if has_part && connection.lacks.is_none() && connection.executing == 0 && quiet_ms > limits.progress_ms_max {
+            } else if has_part
+                && connection.lacks.is_none()
+                && connection.executing == 0
+                && quiet_ms > limits.progress_ms_max
+            {
                 ended.push((index, "the rest of its request does not come"));
             } else if let Receive::Hot { op, .. } = connection.receive
                 && quiet_ms >= SWEEP_MS
@@ -978,9 +1179,22 @@ impl Core {
         self.parts.metrics.core(usize::from(self.parts.index))
     }
 
+    /// From split to the response: owners, hops and disk included.
+    fn record(&mut self, api_key: i16, since: Mono) {
+        let family = match api_key {
+            table::PRODUCE => Family::Produce,
+            table::FETCH => Family::Fetch,
+            _ => Family::Other,
+        };
+        let us = self.clock.now().mono.0.saturating_sub(since.0);
+        self.parts.recorder.record(family, Stage::Owners, us);
+    }
+
     fn count_rest(&mut self, before: Mono) {
         let counters = self.counters();
-        counters.idle_us.add(self.now.mono.0.saturating_sub(before.0));
+        counters
+            .idle_us
+            .add(self.now.mono.0.saturating_sub(before.0));
         counters.turns.increment();
     }
 
@@ -989,7 +1203,9 @@ impl Core {
         let counters = self.counters();
         counters.busy_us.add(end.0.saturating_sub(self.now.mono.0));
         counters.connections.set(self.connections.len() as i64);
-        counters.mesh_depth.set(self.backlog.iter().map(VecDeque::len).sum::<usize>() as i64);
+        counters
+            .mesh_depth
+            .set(self.backlog.iter().map(VecDeque::len).sum::<usize>() as i64);
         let credits = &self.parts.credits;
         for (kind, share) in [
             (CreditKind::RequestBytes, &credits.request_bytes),
@@ -999,9 +1215,19 @@ impl Core {
             counters.credit(kind).free.set(share.free() as i64);
             counters.credit(kind).waiters.set(share.waiters() as i64);
         }
-        counters.credit(CreditKind::ReplyBytes).waiters.set(self.starved.len() as i64);
-        counters.credit(CreditKind::Parked).free.set((credits.parked_max - credits.parked) as i64);
-        counters.credit(CreditKind::RingSlots).waiters.set(credits.waiting(Lacks::Ring) as i64);
+        counters
+            .credit(CreditKind::ReplyBytes)
+            .waiters
+            .set(self.starved.len() as i64);
+        counters
+            .credit(CreditKind::Parked)
+            .free
+            .set((credits.parked_max - credits.parked) as i64);
+        counters
+            .credit(CreditKind::RingSlots)
+            .waiters
+            .set(credits.waiting(Lacks::Ring) as i64);
+        self.parts.recorder.turn_end();
         self.publish_load(end);
     }
 
@@ -1014,7 +1240,9 @@ impl Core {
         let busy = self.counters().busy_us.get();
         let per_mille = (busy - self.load_busy_us) * 1000 / since;
         (self.load_since, self.load_busy_us) = (now, busy);
-        self.parts.loads.publish(usize::from(self.parts.index), per_mille as u32);
+        self.parts
+            .loads
+            .publish(usize::from(self.parts.index), per_mille as u32);
     }
 }
 
@@ -1047,7 +1275,14 @@ fn with_room(pool: &mut BufferPool, mut held: BytesMut, room: usize) -> BytesMut
 /// The most bytes that the answer to this part may bring.
 fn needs_reply_bytes(item: &Carry) -> usize {
     match item {
-        Carry::Part { part: Part::FetchCollect(collect), .. } => collect.entries.iter().map(|grant| grant.bytes as usize).sum(),
+        Carry::Part {
+            part: Part::FetchCollect(collect),
+            ..
+        } => collect
+            .entries
+            .iter()
+            .map(|grant| grant.bytes as usize)
+            .sum(),
         Carry::Part { .. } | Carry::Cancel { .. } => 0,
     }
 }

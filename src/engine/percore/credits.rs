@@ -15,12 +15,17 @@ pub(super) struct Kind {
 
 impl Kind {
     fn new((share, stats): (Share, CreditStats)) -> Kind {
-        Kind { share, stats, waiters: VecDeque::new() }
+        Kind {
+            share,
+            stats,
+            waiters: VecDeque::new(),
+        }
     }
 
     /// Takes `n`. Who was not woken may not overtake those that wait.
     pub(super) fn take(&mut self, n: usize, woken: bool) -> bool {
-        (woken || self.waiters.is_empty()) && (self.share.try_take(n as u64) || self.share.wait_for(n as u64))
+        (woken || self.waiters.is_empty())
+            && (self.share.try_take(n as u64) || self.share.wait_for(n as u64))
     }
 
     pub(super) fn give(&mut self, n: usize) {

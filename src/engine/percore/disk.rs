@@ -74,7 +74,13 @@ impl Staged {
     }
 
     /// Adds a write. Writes that follow each other in a file become one.
-    pub(super) fn add(&mut self, asker: Asker, file: FileId, position: u64, chunks: impl IntoIterator<Item = Bytes>) {
+    pub(super) fn add(
+        &mut self,
+        asker: Asker,
+        file: FileId,
+        position: u64,
+        chunks: impl IntoIterator<Item = Bytes>,
+    ) {
         let batch = match self.open.get(&file) {
             Some(&index) if self.batches[index].end == position => &mut self.batches[index],
             _ => {
@@ -119,10 +125,19 @@ impl Staged {
 
 /// An operation of the ring that a shard waits for, or that nobody waits for (write-behind).
 enum InFlight {
-    Read { asker: Asker, file: FileId },
-    Sync { asker: Asker, file: FileId },
+    Read {
+        asker: Asker,
+        file: FileId,
+    },
+    Sync {
+        asker: Asker,
+        file: FileId,
+    },
     /// Writeback, advice, allocation: an error is logged, and shows itself again at the next sync.
-    Background { file: FileId, finishes: Option<write_behind::Range> },
+    Background {
+        file: FileId,
+        finishes: Option<write_behind::Range>,
+    },
 }
 
 /// A log gets space ahead once it has outgrown this: small ones stay small.
@@ -182,7 +197,12 @@ impl Disk {
         core: usize,
         offline: Box<dyn Fn(TopicPartition) + Send>,
     ) -> Disk {
-        let stall = stall_sign.map(|sign| Stall { sign, held: VecDeque::new(), active: false, next_look: Mono(0) });
+        let stall = stall_sign.map(|sign| Stall {
+            sign,
+            held: VecDeque::new(),
+            active: false,
+            next_look: Mono(0),
+        });
         Disk {
             dirs,
             slow,
@@ -206,8 +226,21 @@ impl Disk {
     }
 
     /// Carries out, or begins to carry out, one disk effect.
-    pub(super) fn effect(&mut self, turn: &mut Turn, shard: ShardId, effect: Effect, now: Now, done: &mut Vec<DiskDone>) {
-        if let Effect::Write { op, file, position, chunks } = effect {
+    pub(super) fn effect(
+        &mut self,
+        turn: &mut Turn,
+        shard: ShardId,
+        effect: Effect,
+        now: Now,
+        done: &mut Vec<DiskDone>,
+    ) {
+        if let Effect::Write {
+            op,
+            file,
+            position,
+            chunks,
+        } = effect
+        {
             self.staged.add(Asker { shard, op }, file, position, chunks);
             return;
         }
@@ -223,16 +256,31 @@ impl Disk {
     fn start(&mut self, turn: &mut Turn, shard: ShardId, effect: Effect, done: &mut Vec<DiskDone>) {
         let asker = |op| Asker { shard, op };
         match effect {
-            Effect::Read { op, file, position, len } => self.read(turn, asker(op), file, position, len as usize, done),
+            Effect::Read {
+                op,
+                file,
+                position,
+                len,
+            } => self.read(turn, asker(op), file, position, len as usize, done),
             Effect::Sync { op, file } => self.sync(turn, asker(op), file, done),
-            Effect::Map { op, file } => self.slowly(asker(op), file, |path| map_whole(&path).map(Done::Bytes), done),
+            Effect::Map { op, file } => self.slowly(
+                asker(op),
+                file,
+                |path| map_whole(&path).map(Done::Bytes),
+                done,
+            ),
             Effect::Seal { op, file, len } | Effect::Truncate { op, file, len } => {
                 self.files.remove(&file);
                 self.slowly(
                     asker(op),
                     file,
                     move |path| {
-                        fs::OpenOptions::new().create(true).truncate(false).write(true).open(path)?.set_len(len)?;
+                        fs::OpenOptions::new()
+                            .create(true)
+                            .truncate(false)
+                            .write(true)
+                            .open(path)?
+                            .set_len(len)?;
                         Ok(Done::Written)
                     },
                     done,
@@ -250,8 +298,14 @@ impl Disk {
                     done,
                 );
             }
-            Effect::Delete { op, files, delay_ms } => self.delete(asker(op), &files, delay_ms, done),
-            Effect::CreateLog { op, log, name } => self.create_log(asker(op), log, name.to_string()),
+            Effect::Delete {
+                op,
+                files,
+                delay_ms,
+            } => self.delete(asker(op), &files, delay_ms, done),
+            Effect::CreateLog { op, log, name } => {
+                self.create_log(asker(op), log, name.to_string())
+            }
             Effect::DeleteLog { op, log, delay_ms } => self.delete_log(asker(op), log, delay_ms),
             Effect::OpenLog { log, .. } => self.slow.open_log(shard, log, self.inbox.clone()),
             Effect::LogDirFailed { log } => (self.offline)(log),
@@ -285,7 +339,13 @@ impl Disk {
                 tracing::error!(file = %self.shown(batch.file), position = batch.position, %error, "write failed");
             }
             for asker in &batch.askers {
-                done.push(DiskDone { asker: *asker, outcome: written.as_ref().map(|()| Done::Written).map_err(|_| DiskFailure) });
+                done.push(DiskDone {
+                    asker: *asker,
+                    outcome: written
+                        .as_ref()
+                        .map(|()| Done::Written)
+                        .map_err(|_| DiskFailure),
+                });
             }
         }
         self.staged.recycle(batches);
@@ -299,9 +359,16 @@ impl Disk {
             return Ok(());
         }
         let file = open.file.clone();
-        let mut background = Background { turn, in_flight: &mut self.in_flight, id: batch.file, file: &file };
+        let mut background = Background {
+            turn,
+            in_flight: &mut self.in_flight,
+            id: batch.file,
+            file: &file,
+        };
         let open = self.files.get_mut(&batch.file).expect("opened above");
-        if batch.end > ALLOCATE_FROM_BYTES && batch.end + ALLOCATE_STEP_BYTES / 4 > open.allocated_end {
+        if batch.end > ALLOCATE_FROM_BYTES
+            && batch.end + ALLOCATE_STEP_BYTES / 4 > open.allocated_end
+        {
             let from = open.allocated_end.max(batch.end);
             open.allocated_end = from + ALLOCATE_STEP_BYTES;
             background.allocate(from, ALLOCATE_STEP_BYTES);
@@ -323,7 +390,12 @@ impl Disk {
     fn open(&mut self, id: FileId) -> io::Result<&mut OpenFile> {
         if self.files.len() >= OPEN_FILES_MAX && !self.files.contains_key(&id) {
             // Closing costs a reopen at most; which ones hardly matters when so many are in use.
-            let victims: Vec<FileId> = self.files.keys().copied().take(OPEN_FILES_MAX / 4).collect();
+            let victims: Vec<FileId> = self
+                .files
+                .keys()
+                .copied()
+                .take(OPEN_FILES_MAX / 4)
+                .collect();
             for victim in victims {
                 self.files.remove(&victim);
             }
@@ -333,23 +405,40 @@ impl Disk {
         match self.files.entry(id) {
             Entry::Occupied(open) => Ok(open.into_mut()),
             Entry::Vacant(vacant) => {
-                let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the replica has no directory"))?;
+                let path = path.ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::NotFound, "the replica has no directory")
+                })?;
                 let file = File::open(&path, OpenMode::WriteOrCreate)?;
                 let end = file.len()?;
-                Ok(vacant.insert(OpenFile { file, allocated_end: 0, behind: WriteBehind::new(end, window_bytes, CACHED_WINDOWS) }))
+                Ok(vacant.insert(OpenFile {
+                    file,
+                    allocated_end: 0,
+                    behind: WriteBehind::new(end, window_bytes, CACHED_WINDOWS),
+                }))
             }
         }
     }
 
     fn path(&self, file: FileId) -> Option<PathBuf> {
-        self.paths.get(&file.log).map(|directory| directory.join(storage::file_name(file)))
+        self.paths
+            .get(&file.log)
+            .map(|directory| directory.join(storage::file_name(file)))
     }
 
     fn shown(&self, file: FileId) -> String {
-        self.path(file).map_or_else(|| format!("{file:?}"), |path| path.display().to_string())
+        self.path(file)
+            .map_or_else(|| format!("{file:?}"), |path| path.display().to_string())
     }
 
-    fn read(&mut self, turn: &mut Turn, asker: Asker, file: FileId, position: u64, len: usize, done: &mut Vec<DiskDone>) {
+    fn read(
+        &mut self,
+        turn: &mut Turn,
+        asker: Asker,
+        file: FileId,
+        position: u64,
+        len: usize,
+        done: &mut Vec<DiskDone>,
+    ) {
         let open = match self.open(file) {
             Ok(open) => open.file.clone(),
             Err(error) => return self.failed(asker, file, "open", &error, done),
@@ -369,9 +458,19 @@ impl Disk {
         self.metrics.core(self.core).syncs.increment();
     }
 
-    fn failed(&self, asker: Asker, file: FileId, what: &'static str, error: &io::Error, done: &mut Vec<DiskDone>) {
+    fn failed(
+        &self,
+        asker: Asker,
+        file: FileId,
+        what: &'static str,
+        error: &io::Error,
+        done: &mut Vec<DiskDone>,
+    ) {
         tracing::error!(file = %self.shown(file), %error, "{what} failed");
-        done.push(DiskDone { asker, outcome: Err(DiskFailure) });
+        done.push(DiskDone {
+            asker,
+            outcome: Err(DiskFailure),
+        });
     }
 
     /// Does something slow with a file's path on a helper thread.
@@ -383,8 +482,13 @@ impl Disk {
         done: &mut Vec<DiskDone>,
     ) {
         match self.path(file) {
-            Some(path) => self.slow.run(file.log, asker, self.inbox.clone(), move || work(path)),
-            None => done.push(DiskDone { asker, outcome: Err(DiskFailure) }),
+            Some(path) => self
+                .slow
+                .run(file.log, asker, self.inbox.clone(), move || work(path)),
+            None => done.push(DiskDone {
+                asker,
+                outcome: Err(DiskFailure),
+            }),
         }
     }
 
@@ -392,8 +496,19 @@ impl Disk {
         for file in files {
             self.files.remove(file);
         }
-        let Some(directory) = files.first().and_then(|file| self.paths.get(&file.log)).cloned() else {
-            done.push(DiskDone { asker, outcome: if files.is_empty() { Ok(Done::Written) } else { Err(DiskFailure) } });
+        let Some(directory) = files
+            .first()
+            .and_then(|file| self.paths.get(&file.log))
+            .cloned()
+        else {
+            done.push(DiskDone {
+                asker,
+                outcome: if files.is_empty() {
+                    Ok(Done::Written)
+                } else {
+                    Err(DiskFailure)
+                },
+            });
             return;
         };
         let log = files[0].log;
@@ -425,16 +540,33 @@ impl Disk {
     }
 
     /// A completion that is no socket's.
-    pub(super) fn on_completion(&mut self, turn: &mut Turn, completion: Completion, done: &mut Vec<DiskDone>) {
+    pub(super) fn on_completion(
+        &mut self,
+        turn: &mut Turn,
+        completion: Completion,
+        done: &mut Vec<DiskDone>,
+    ) {
         match completion {
-            Completion::Read { key, result, buffer, .. } => {
-                let Some(InFlight::Read { asker, file }) = self.in_flight.try_remove(number_of(key)) else { return };
+            Completion::Read {
+                key,
+                result,
+                buffer,
+                ..
+            } => {
+                let Some(InFlight::Read { asker, file }) =
+                    self.in_flight.try_remove(number_of(key))
+                else {
+                    return;
+                };
                 match result {
                     Ok(_) => {
                         let mut buffer = buffer;
                         let bytes = buffer.split().freeze();
                         turn.pool().give(buffer);
-                        done.push(DiskDone { asker, outcome: Ok(Done::Bytes(bytes)) });
+                        done.push(DiskDone {
+                            asker,
+                            outcome: Ok(Done::Bytes(bytes)),
+                        });
                     }
                     Err(error) => {
                         turn.pool().give(buffer);
@@ -442,13 +574,28 @@ impl Disk {
                     }
                 }
             }
-            Completion::FileDone { key, what, result, .. } => match (self.in_flight.try_remove(number_of(key)), result) {
-                (Some(InFlight::Sync { asker, .. }), Ok(())) => done.push(DiskDone { asker, outcome: Ok(Done::Synced) }),
-                (Some(InFlight::Sync { asker, file }), Err(error)) => self.failed(asker, file, "sync", &error, done),
-                (Some(InFlight::Background { file, .. }), Err(error)) if !is_unsupported(&error) => {
+            Completion::FileDone {
+                key, what, result, ..
+            } => match (self.in_flight.try_remove(number_of(key)), result) {
+                (Some(InFlight::Sync { asker, .. }), Ok(())) => done.push(DiskDone {
+                    asker,
+                    outcome: Ok(Done::Synced),
+                }),
+                (Some(InFlight::Sync { asker, file }), Err(error)) => {
+                    self.failed(asker, file, "sync", &error, done)
+                }
+                (Some(InFlight::Background { file, .. }), Err(error))
+                    if !is_unsupported(&error) =>
+                {
                     tracing::warn!(file = %self.shown(file), ?what, %error, "background work on a log file failed; its next sync decides");
                 }
-                (Some(InFlight::Background { file, finishes: Some(range) }), Ok(())) => self.finished(turn, file, range),
+                (
+                    Some(InFlight::Background {
+                        file,
+                        finishes: Some(range),
+                    }),
+                    Ok(()),
+                ) => self.finished(turn, file, range),
                 _ => {}
             },
             Completion::Written { .. }
@@ -461,11 +608,18 @@ impl Disk {
 
     /// A window is on the disk: pages far behind the end may go.
     fn finished(&mut self, turn: &mut Turn, id: FileId, range: write_behind::Range) {
-        let Some(open) = self.files.get_mut(&id) else { return };
+        let Some(open) = self.files.get_mut(&id) else {
+            return;
+        };
         let mut steps = std::mem::take(&mut self.steps);
         open.behind.finished(range, &mut steps);
         let file = open.file.clone();
-        let mut background = Background { turn, in_flight: &mut self.in_flight, id, file: &file };
+        let mut background = Background {
+            turn,
+            in_flight: &mut self.in_flight,
+            id,
+            file: &file,
+        };
         for step in steps.drain(..) {
             background.step(step);
         }
@@ -486,7 +640,9 @@ impl Disk {
     }
 
     fn is_stalled(&mut self, now: Now) -> bool {
-        let Some(stall) = &mut self.stall else { return false };
+        let Some(stall) = &mut self.stall else {
+            return false;
+        };
         if now.mono >= stall.next_look {
             stall.next_look = now.mono.after_ms(STALL_LOOK_MS);
             stall.active = stall.sign.exists();
@@ -505,7 +661,10 @@ struct Background<'a> {
 
 impl Background<'_> {
     fn key(&mut self, finishes: Option<write_behind::Range>) -> Key {
-        disk_key(self.in_flight.insert(InFlight::Background { file: self.id, finishes }))
+        disk_key(self.in_flight.insert(InFlight::Background {
+            file: self.id,
+            finishes,
+        }))
     }
 
     fn allocate(&mut self, position: u64, length: u64) {
@@ -517,15 +676,33 @@ impl Background<'_> {
         match step {
             write_behind::Step::Start(range) => {
                 let key = self.key(None);
-                self.turn.sync_range(key, self.file, range.start, range.len() as u32, RangeSync::Start);
+                self.turn.sync_range(
+                    key,
+                    self.file,
+                    range.start,
+                    range.len() as u32,
+                    RangeSync::Start,
+                );
             }
             write_behind::Step::Finish(range) => {
                 let key = self.key(Some(range));
-                self.turn.sync_range(key, self.file, range.start, range.len() as u32, RangeSync::Finish);
+                self.turn.sync_range(
+                    key,
+                    self.file,
+                    range.start,
+                    range.len() as u32,
+                    RangeSync::Finish,
+                );
             }
             write_behind::Step::Drop(range) => {
                 let key = self.key(None);
-                self.turn.advise(key, self.file, range.start, range.len() as u32, Advice::DontNeed);
+                self.turn.advise(
+                    key,
+                    self.file,
+                    range.start,
+                    range.len() as u32,
+                    Advice::DontNeed,
+                );
             }
         }
     }
@@ -556,11 +733,21 @@ mod tests {
     use corelog_shards::base::ids::Uuid;
 
     fn file(base: i64) -> FileId {
-        FileId { log: TopicPartition { topic_id: Uuid([7; 16]), partition: 0 }, kind: FileKind::Log, base }
+        FileId {
+            log: TopicPartition {
+                topic_id: Uuid([7; 16]),
+                partition: 0,
+            },
+            kind: FileKind::Log,
+            base,
+        }
     }
 
     fn asker(seq: u64) -> Asker {
-        Asker { shard: ShardId(0), op: Op { slot: 0, seq } }
+        Asker {
+            shard: ShardId(0),
+            op: Op { slot: 0, seq },
+        }
     }
 
     #[test]
@@ -568,10 +755,18 @@ mod tests {
         let mut staged = Staged::default();
         staged.add(asker(1), file(0), 0, [Bytes::from_static(b"ab")]);
         staged.add(asker(2), file(5), 0, [Bytes::from_static(b"x")]);
-        staged.add(asker(3), file(0), 2, [Bytes::from_static(b"c"), Bytes::from_static(b"d")]);
+        staged.add(
+            asker(3),
+            file(0),
+            2,
+            [Bytes::from_static(b"c"), Bytes::from_static(b"d")],
+        );
         staged.add(asker(4), file(0), 9, [Bytes::from_static(b"far")]);
         let batches = staged.take();
-        let shape: Vec<_> = batches.iter().map(|b| (b.file.base, b.position, b.end, b.askers.len())).collect();
+        let shape: Vec<_> = batches
+            .iter()
+            .map(|b| (b.file.base, b.position, b.end, b.askers.len()))
+            .collect();
         assert_eq!(shape, [(0, 0, 4, 2), (5, 0, 1, 1), (0, 9, 12, 1)]);
     }
 }

@@ -14,9 +14,20 @@ pub(super) enum Hop {
 }
 
 pub(super) enum Freight {
-    Part { shard: ShardId, to: ReplyTo, part: Part },
-    Reply { to: ReplyTo, reply: Reply },
-    Message { from: ShardId, to: ShardId, message: Message },
+    Part {
+        shard: ShardId,
+        to: ReplyTo,
+        part: Part,
+    },
+    Reply {
+        to: ReplyTo,
+        reply: Reply,
+    },
+    Message {
+        from: ShardId,
+        to: ShardId,
+        message: Message,
+    },
 }
 
 /// The in-flight table of all cores: filled on one core, emptied on another.

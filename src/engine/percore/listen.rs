@@ -34,18 +34,45 @@ pub(super) struct Bound {
 pub(super) fn bind(config: &BrokerConfig) -> Result<Bound, ServeError> {
     let limit = ConnectionLimit::new(config.connections.max as usize);
     let mut open = Vec::new();
-    for (listener, told) in config.listeners.open.iter().zip(&config.listeners.advertised) {
-        let failed = |why: String| ServeError::Listen { address: listener.to_string(), why };
-        let address = resolve(&listener.host, listener.port).map_err(|error| failed(error.to_string()))?;
+    for (listener, told) in config
+        .listeners
+        .open
+        .iter()
+        .zip(&config.listeners.advertised)
+    {
+        let failed = |why: String| ServeError::Listen {
+            address: listener.to_string(),
+            why,
+        };
+        let address =
+            resolve(&listener.host, listener.port).map_err(|error| failed(error.to_string()))?;
         let options = ListenerConfig {
             backlog: config.connections.backlog,
-            send_buffer: config.connections.send_buffer_bytes.map(|bytes| bytes as usize),
-            receive_buffer: config.connections.receive_buffer_bytes.map(|bytes| bytes as usize),
+            send_buffer: config
+                .connections
+                .send_buffer_bytes
+                .map(|bytes| bytes as usize),
+            receive_buffer: config
+                .connections
+                .receive_buffer_bytes
+                .map(|bytes| bytes as usize),
             limit: limit.clone(),
         };
         let bound = Listener::bind(address, options).map_err(|error| failed(explained(&error)))?;
-        let port = if told.port == 0 { bound.local_addr().map_err(|error| failed(error.to_string()))?.port() } else { told.port };
-        open.push(Open { name: listener.name.clone(), host: told.host.clone(), port, listener: bound });
+        let port = if told.port == 0 {
+            bound
+                .local_addr()
+                .map_err(|error| failed(error.to_string()))?
+                .port()
+        } else {
+            told.port
+        };
+        open.push(Open {
+            name: listener.name.clone(),
+            host: told.host.clone(),
+            port,
+            listener: bound,
+        });
     }
     Ok(Bound { open })
 }
@@ -54,14 +81,24 @@ fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
     if host.is_empty() {
         return Ok(SocketAddr::from(([0, 0, 0, 0], port)));
     }
-    (host, port).to_socket_addrs()?.next().ok_or_else(|| std::io::Error::other("the name has no address"))
+    (host, port)
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| std::io::Error::other("the name has no address"))
 }
 
 fn explained(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => "the address is in use; stop the process that has it, or set listeners to another port".to_owned(),
-        std::io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need the capability CAP_NET_BIND_SERVICE"),
-        std::io::ErrorKind::AddrNotAvailable => format!("{error}; the host of listeners must be an address of this machine"),
+        std::io::ErrorKind::AddrInUse => {
+            "the address is in use; stop the process that has it, or set listeners to another port"
+                .to_owned()
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            format!("{error}; ports below 1024 need the capability CAP_NET_BIND_SERVICE")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("{error}; the host of listeners must be an address of this machine")
+        }
         _ => error.to_string(),
     }
 }
@@ -110,10 +147,15 @@ impl Bound {
             let (give, mut dealer) = (give.clone(), Dealer::new(loads.clone()));
             let address = format!("{}://{}:{}", open.name, open.host, open.port);
             let name = format!("accept-{number}");
-            let accepting = open.listener.start(&name, move |socket: Socket, peer: SocketAddr| {
-                give(dealer.deal(), number as u8, socket, peer.ip());
-            });
-            threads.push(accepting.map_err(|error| ServeError::Listen { address, why: error.to_string() })?);
+            let accepting = open
+                .listener
+                .start(&name, move |socket: Socket, peer: SocketAddr| {
+                    give(dealer.deal(), number as u8, socket, peer.ip());
+                });
+            threads.push(accepting.map_err(|error| ServeError::Listen {
+                address,
+                why: error.to_string(),
+            })?);
         }
         Ok(threads)
     }

@@ -18,17 +18,33 @@ use crate::api::Directories;
 
 pub(super) enum Mail {
     /// An accepted connection, before its first byte is read.
-    Socket { socket: Socket, peer: IpAddr, listener: u8 },
+    Socket {
+        socket: Socket,
+        peer: IpAddr,
+        listener: u8,
+    },
     /// A new image; older ones are ignored.
     Image(Arc<Image>),
     Directories(Arc<Directories>),
     /// A slow operation is done.
-    Done { asker: Asker, outcome: Result<Done, DiskFailure> },
+    Done {
+        asker: Asker,
+        outcome: Result<Done, DiskFailure>,
+    },
     /// A replica's directory is at this place now.
-    Placed { log: TopicPartition, directory: PathBuf },
-    Opened { shard: ShardId, log: TopicPartition, opened: Result<Box<Log>, OpenFailure> },
+    Placed {
+        log: TopicPartition,
+        directory: PathBuf,
+    },
+    Opened {
+        shard: ShardId,
+        log: TopicPartition,
+        opened: Result<Box<Log>, OpenFailure>,
+    },
     /// A log directory is offline, and these replicas with it.
-    Offline { logs: Vec<TopicPartition> },
+    Offline {
+        logs: Vec<TopicPartition>,
+    },
     /// Another core has given credits back that this one waits for.
     Credits,
     /// The listeners are closed: shards write what a clean start needs.

@@ -30,39 +30,57 @@ impl Slow {
     /// `recovery_threads` as `num.recovery.threads.per.data.dir` times the number of directories.
     pub(super) fn start(recoverer: Arc<Recoverer>, recovery_threads: usize) -> io::Result<Slow> {
         Ok(Slow {
-            jobs: (0..THREADS).map(|_| pool("slow", 1).map(Mutex::new)).collect::<io::Result<_>>()?,
+            jobs: (0..THREADS)
+                .map(|_| pool("slow", 1).map(Mutex::new))
+                .collect::<io::Result<_>>()?,
             recoveries: Mutex::new(pool("recover", recovery_threads.max(1))?),
             recoverer,
         })
     }
 
     /// Runs `work`, after what was asked of the same log before; its result reaches the asker by mail.
-    pub(super) fn run(&self, log: TopicPartition, asker: Asker, inbox: InboxSender<Mail>, work: impl FnOnce() -> io::Result<Done> + Send + 'static) {
-        let queue = usize::from(log.topic_id.0[15]).wrapping_add(log.partition as usize) % self.jobs.len();
-        send(&self.jobs[queue], Box::new(move || {
-            let outcome = work().map_err(|error| {
-                tracing::error!(%error, "an operation on a log directory failed");
-                DiskFailure
-            });
-            post(&inbox, Mail::Done { asker, outcome });
-        }));
+    pub(super) fn run(
+        &self,
+        log: TopicPartition,
+        asker: Asker,
+        inbox: InboxSender<Mail>,
+        work: impl FnOnce() -> io::Result<Done> + Send + 'static,
+    ) {
+        let queue =
+            usize::from(log.topic_id.0[15]).wrapping_add(log.partition as usize) % self.jobs.len();
+        send(
+            &self.jobs[queue],
+            Box::new(move || {
+                let outcome = work().map_err(|error| {
+                    tracing::error!(%error, "an operation on a log directory failed");
+                    DiskFailure
+                });
+                post(&inbox, Mail::Done { asker, outcome });
+            }),
+        );
     }
 
     /// Recovers a log; it is handed over by mail.
     pub(super) fn open_log(&self, shard: ShardId, log: TopicPartition, inbox: InboxSender<Mail>) {
         let recoverer = Arc::clone(&self.recoverer);
-        send(&self.recoveries, Box::new(move || {
-            let opened = recoverer.open(log);
-            if let Some(directory) = recoverer.directory(log) {
-                post(&inbox, Mail::Placed { log, directory });
-            }
-            post(&inbox, Mail::Opened { shard, log, opened });
-        }));
+        send(
+            &self.recoveries,
+            Box::new(move || {
+                let opened = recoverer.open(log);
+                if let Some(directory) = recoverer.directory(log) {
+                    post(&inbox, Mail::Placed { log, directory });
+                }
+                post(&inbox, Mail::Opened { shard, log, opened });
+            }),
+        );
     }
 }
 
 fn send(queue: &Mutex<Sender<Job>>, job: Job) {
-    let sent = queue.lock().unwrap_or_else(PoisonError::into_inner).send(job);
+    let sent = queue
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .send(job);
     assert!(sent.is_ok(), "the helper threads are gone");
 }
 
@@ -71,14 +89,19 @@ fn pool(name: &str, threads: usize) -> io::Result<Sender<Job>> {
     let receiver = Arc::new(Mutex::new(receiver));
     for number in 0..threads {
         let receiver = Arc::clone(&receiver);
-        thread::Builder::new().name(format!("{name}-{number}")).spawn(move || work(&receiver))?;
+        thread::Builder::new()
+            .name(format!("{name}-{number}"))
+            .spawn(move || work(&receiver))?;
     }
     Ok(sender)
 }
 
 fn work(receiver: &Mutex<Receiver<Job>>) {
     loop {
-        let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = receiver
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
         match job {
             Ok(job) => job(),
             Err(_) => return,

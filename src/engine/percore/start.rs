@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corelog_io::cpu;
 use corelog_io::credits::credits;
 use corelog_io::executor::{CoreThread, spawn_core};
 use corelog_io::inbox::{InboxSender, inbox};
@@ -18,7 +19,7 @@ use corelog_io::mesh::mesh;
 use corelog_io::net::deal::CoreLoads;
 use corelog_io::net::listener::ListenerThread;
 use corelog_io::turn::{Turn, TurnConfig};
-use corelog_io::cpu;
+use corelog_io::watchdog::Watchdog;
 use corelog_shards::base::ids::{METADATA_LOG, ShardId, TopicPartition};
 use corelog_shards::effect::{Outbox, PartitionCheckpoint};
 use corelog_shards::metadata::Image;
@@ -56,7 +57,9 @@ pub enum ServeError {
     Metadata { path: PathBuf, why: String },
     #[error("cannot start {what}: {why}")]
     Thread { what: String, why: io::Error },
-    #[error("the metadata log was not taken over within {0:?}: look at the disk of the first log directory")]
+    #[error(
+        "the metadata log was not taken over within {0:?}: look at the disk of the first log directory"
+    )]
     Controller(Duration),
     #[error("the broker stopped, but not cleanly: {0}; the next start recovers its logs")]
     Unclean(String),
@@ -91,20 +94,32 @@ const DIRECTORIES_EVERY: Duration = Duration::from_secs(10);
 const STALL_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs the broker until it is told to stop.
-pub fn serve(config: BrokerConfig, identity: Identity, console: Option<Console>) -> Result<(), ServeError> {
+pub fn serve(
+    config: BrokerConfig,
+    identity: Identity,
+    console: Option<Console>,
+) -> Result<(), ServeError> {
     check_host()?;
     let clock = Clock::starting_now();
     let shards = shard_count(&config);
-    let cores: Vec<usize> = chosen_cores(&config).into_iter().take(usize::from(shards)).collect();
+    let cores: Vec<usize> = chosen_cores(&config)
+        .into_iter()
+        .take(usize::from(shards))
+        .collect();
     let bound = listen::bind(&config)?;
 
     let metrics = Metrics::new(cores.len());
     let health = Arc::new(Health::new(cores.len()));
     let housekeeping = Housekeeping::start(console, Arc::clone(&metrics), Arc::clone(&health))
-        .map_err(|why| ServeError::Thread { what: "the housekeeping thread".to_owned(), why })?;
+        .map_err(|why| ServeError::Thread {
+            what: "the housekeeping thread".to_owned(),
+            why,
+        })?;
 
     let metadata = metadata::load(&config, &identity, shards, clock.now(), bound.endpoints())?;
-    let broker = Broker::start(&config, &identity, &cores, shards, clock, metadata, &bound, &metrics, &health)?;
+    let broker = Broker::start(
+        &config, &identity, &cores, shards, clock, metadata, &bound, &metrics, &health,
+    )?;
     health.set(BrokerState::Running);
     let listening = broker.accept(bound)?;
     let (tell, told) = mpsc::channel();
@@ -112,8 +127,16 @@ pub fn serve(config: BrokerConfig, identity: Identity, console: Option<Console>)
         .on_stop_signal(move || {
             let _ = tell.send(());
         })
-        .map_err(|why| ServeError::Thread { what: "the signal handler".to_owned(), why })?;
-    let listeners: Vec<String> = config.listeners.advertised.iter().map(ToString::to_string).collect();
+        .map_err(|why| ServeError::Thread {
+            what: "the signal handler".to_owned(),
+            why,
+        })?;
+    let listeners: Vec<String> = config
+        .listeners
+        .advertised
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     tracing::info!(?cores, shards, ?listeners, "serving");
     // An error means that the handler is gone, which it never is before the process ends.
     let _ = told.recv();
@@ -125,11 +148,16 @@ pub fn serve(config: BrokerConfig, identity: Identity, console: Option<Console>)
 }
 
 fn check_host() -> Result<(), ServeError> {
+    // What can't be raised is among what is missing.
+    let _ = corelog_io::probe::raise_open_files();
     let missing = corelog_io::probe::probe();
     if missing.is_empty() {
         return Ok(());
     }
-    let lines: Vec<String> = missing.iter().map(|missing| format!("- {missing}")).collect();
+    let lines: Vec<String> = missing
+        .iter()
+        .map(|missing| format!("- {missing}"))
+        .collect();
     Err(ServeError::Host(lines.join("\n")))
 }
 
@@ -138,7 +166,10 @@ fn chosen_cores(config: &BrokerConfig) -> Vec<usize> {
 }
 
 fn shard_count(config: &BrokerConfig) -> u16 {
-    config.shards.unwrap_or(chosen_cores(config).len() as u16).max(1)
+    config
+        .shards
+        .unwrap_or(chosen_cores(config).len() as u16)
+        .max(1)
 }
 
 /// What threads tell the one that waits for the broker.
@@ -158,7 +189,10 @@ struct Broker {
 }
 
 impl Broker {
-    #[expect(clippy::too_many_arguments, reason = "what a start has put together, used once")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what a start has put together, used once"
+    )]
     fn start(
         config: &BrokerConfig,
         identity: &Identity,
@@ -170,12 +204,23 @@ impl Broker {
         metrics: &Arc<Metrics>,
         health: &Arc<Health>,
     ) -> Result<Broker, ServeError> {
-        let Metadata { controller, outbox, dirs, found, shutdown, image } = metadata;
+        let Metadata {
+            controller,
+            outbox,
+            dirs,
+            found,
+            shutdown,
+            image,
+        } = metadata;
         let (news, heard) = mpsc::channel();
         let recoverer = Arc::new(Recoverer::new(Arc::clone(&dirs), shutdown, clock));
         let recovery_threads = config.recovery_threads_per_dir as usize * dirs.roots().len();
-        let slow = Slow::start(Arc::clone(&recoverer), recovery_threads)
-            .map_err(|why| ServeError::Thread { what: "helper threads".to_owned(), why })?;
+        let slow = Slow::start(Arc::clone(&recoverer), recovery_threads).map_err(|why| {
+            ServeError::Thread {
+                what: "helper threads".to_owned(),
+                why,
+            }
+        })?;
         let slow = Arc::new(slow);
         let existing: FxHashSet<TopicPartition> = found.iter().copied().collect();
 
@@ -192,9 +237,19 @@ impl Broker {
             senders.push(sender);
             receivers.push(receiver);
         }
+        let watchdog = Watchdog::start(STALL_AFTER).map_err(|why| ServeError::Thread {
+            what: "the watchdog".to_owned(),
+            why,
+        })?;
+        let watchdog = Arc::new(watchdog);
         let (mut controller, mut outbox) = (Some(controller), Some(outbox));
         let mut threads = Vec::new();
-        for (index, ((port, inbox), credits)) in ports.into_iter().zip(receivers).zip(core_credits).enumerate() {
+        for (index, ((port, inbox), credits)) in ports
+            .into_iter()
+            .zip(receivers)
+            .zip(core_credits)
+            .enumerate()
+        {
             let mut seats = Vec::new();
             for id in (index as u16..shards).step_by(count) {
                 let shard = Shard::new(ShardConfig {
@@ -207,9 +262,20 @@ impl Broker {
                     fetch_session_slots: config.fetch_session_slots as usize,
                     retention_check_interval_ms: config.tasks.retention_every_ms,
                     seed: crate::engine::random_u64(),
-                    controller: if id == 0 { controller.take().map(Box::new) } else { None },
+                    controller: if id == 0 {
+                        controller.take().map(Box::new)
+                    } else {
+                        None
+                    },
                 });
-                seats.push(Seat::new(shard, if id == 0 { outbox.take().unwrap_or_default() } else { Outbox::new() }));
+                seats.push(Seat::new(
+                    shard,
+                    if id == 0 {
+                        outbox.take().unwrap_or_default()
+                    } else {
+                        Outbox::new()
+                    },
+                ));
             }
             let mut disk = Disk::new(
                 Arc::clone(&dirs),
@@ -242,11 +308,24 @@ impl Broker {
                 limits: limits(config),
                 news: news.clone(),
             };
-            threads.push(start_core(made, cores[index])?);
+            threads.push(start_core(made, cores[index], Arc::clone(&watchdog))?);
         }
         drop(news);
-        let keeper = Keeper::new(heard, dirs, recoverer, senders.clone(), Arc::clone(health), shards, identity.node_id);
-        let broker = Broker { cores: threads, inboxes: senders, loads, keeper };
+        let keeper = Keeper::new(
+            heard,
+            dirs,
+            recoverer,
+            senders.clone(),
+            Arc::clone(health),
+            shards,
+            identity.node_id,
+        );
+        let broker = Broker {
+            cores: threads,
+            inboxes: senders,
+            loads,
+            keeper,
+        };
         broker.keeper.wait_for_first_image()?;
         Ok(broker)
     }
@@ -258,7 +337,11 @@ impl Broker {
         let inboxes = self.inboxes.clone();
         bound.accept(self.loads.clone(), move |core, listener, socket, peer| {
             // A full inbox means a core that stands still: the connection is dropped, which its client notices.
-            drop(inboxes[core].push(Mail::Socket { socket, peer, listener }));
+            drop(inboxes[core].push(Mail::Socket {
+                socket,
+                peer,
+                listener,
+            }));
         })
     }
 
@@ -294,16 +377,30 @@ struct CoreParts {
     news: Sender<News>,
 }
 
-fn start_core(made: CoreParts, core: usize) -> Result<CoreThread, ServeError> {
+fn start_core(
+    made: CoreParts,
+    core: usize,
+    watchdog: Arc<Watchdog>,
+) -> Result<CoreThread, ServeError> {
     let name = format!("core-{core}");
     let what = name.clone();
     let body = move |handle: corelog_io::executor::CoreHandle| async move {
         // One submission queue entry per connection that acts in a turn, and room for disk operations.
-        let config = TurnConfig { select_buffers: 64, select_buffer_bytes: 4 << 10, ..TurnConfig::default() };
-        let turn = Turn::new(&config).unwrap_or_else(|error| panic!("cannot make the ring of core {core}: {error}"));
+        let config = TurnConfig {
+            select_buffers: 64,
+            select_buffer_bytes: 4 << 10,
+            ..TurnConfig::default()
+        };
+        let turn = Turn::new(&config)
+            .unwrap_or_else(|error| panic!("cannot make the ring of core {core}: {error}"));
         made.mesh.attach(turn.doorbell());
         made.inbox.attach(turn.doorbell());
         handle.attach(&turn);
+        watchdog.watch(
+            &format!("core-{core}"),
+            turn.doorbell(),
+            handle.poke().await,
+        );
         let (images, checkpoints, stops) = (made.news.clone(), made.news.clone(), made.news);
         let parts = Parts {
             clock: made.clock,
@@ -319,6 +416,7 @@ fn start_core(made: CoreParts, core: usize) -> Result<CoreThread, ServeError> {
             image: made.image,
             views: made.views,
             directories: Arc::new(Directories::default()),
+            recorder: made.metrics.recorder(usize::from(made.index)),
             metrics: made.metrics,
             loads: made.loads,
             peers: made.peers,
@@ -351,10 +449,21 @@ fn core_credits(config: &BrokerConfig, cores: usize) -> Result<Vec<CoreCredits>,
         let made = credits(total, largest, cores, chunk);
         made.map_err(|why| ServeError::Host(format!("{why}; raise memory.budget.bytes")))
     };
-    let (request_bytes, byte_stats) = pool(config.memory.requests, u64::from(config.memory.request_max), REQUEST_BYTES_CHUNK)?;
-    let (request_count, count_stats) = pool(u64::from(config.queued_max_requests), 1, REQUEST_COUNT_CHUNK)?;
+    let (request_bytes, byte_stats) = pool(
+        config.memory.requests,
+        u64::from(config.memory.request_max),
+        REQUEST_BYTES_CHUNK,
+    )?;
+    let (request_count, count_stats) = pool(
+        u64::from(config.queued_max_requests),
+        1,
+        REQUEST_COUNT_CHUNK,
+    )?;
     let (reply_bytes, reply_stats) = pool(config.memory.replies, 1, REQUEST_BYTES_CHUNK)?;
-    let each = request_bytes.into_iter().zip(request_count).zip(reply_bytes);
+    let each = request_bytes
+        .into_iter()
+        .zip(request_count)
+        .zip(reply_bytes);
     Ok(each
         .map(|((bytes, count), reply)| {
             CoreCredits::new(
@@ -419,18 +528,29 @@ impl Keeper {
             .name("keeper".to_owned())
             .spawn(move || drop(finished.send(work.run())))
             .unwrap_or_else(|error| panic!("cannot start the keeper thread: {error}"));
-        Keeper { shared, first_image, done }
+        Keeper {
+            shared,
+            first_image,
+            done,
+        }
     }
 
     fn wait_for_first_image(&self) -> Result<(), ServeError> {
-        self.first_image.recv_timeout(CONTROLLER_TIMEOUT).map_err(|_| ServeError::Controller(CONTROLLER_TIMEOUT))
+        self.first_image
+            .recv_timeout(CONTROLLER_TIMEOUT)
+            .map_err(|_| ServeError::Controller(CONTROLLER_TIMEOUT))
     }
 
     fn finish(&self) -> Result<(), ServeError> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).stopping = true;
+        self.shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stopping = true;
         match self.done.recv_timeout(STOP_TIMEOUT) {
             Ok(result) => result.map_err(ServeError::Unclean),
-            Err(_) => Err(ServeError::Unclean(format!("not every shard had stopped after {STOP_TIMEOUT:?}"))),
+            Err(_) => Err(ServeError::Unclean(format!(
+                "not every shard had stopped after {STOP_TIMEOUT:?}"
+            ))),
         }
     }
 }
@@ -463,7 +583,10 @@ impl Keeping {
             let now = Instant::now();
             if now >= next_directories {
                 next_directories = now + DIRECTORIES_EVERY;
-                self.tell(|directories| Mail::Directories(Arc::clone(directories)), &Arc::new(self.dirs.view()));
+                self.tell(
+                    |directories| Mail::Directories(Arc::clone(directories)),
+                    &Arc::new(self.dirs.view()),
+                );
             }
             if now >= next_checkpoint {
                 next_checkpoint = now + CHECKPOINT_EVERY;
@@ -472,7 +595,13 @@ impl Keeping {
                 }
                 self.dirs.remove_doomed(now);
             }
-            if self.shards_left == 0 && self.shared.lock().unwrap_or_else(PoisonError::into_inner).stopping {
+            if self.shards_left == 0
+                && self
+                    .shared
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .stopping
+            {
                 return self.leave_cleanly();
             }
         }
@@ -482,7 +611,10 @@ impl Keeping {
         match news {
             News::Image(image) => {
                 let first = self.recoverer.set_image(&image);
-                self.broker_epoch = image.brokers.get(&self.node_id).map_or(-1, |broker| broker.epoch);
+                self.broker_epoch = image
+                    .brokers
+                    .get(&self.node_id)
+                    .map_or(-1, |broker| broker.epoch);
                 self.tell(|image| Mail::Image(Arc::clone(image)), &image);
                 if !self.strays_named {
                     self.strays_named = true;
@@ -517,8 +649,12 @@ impl Keeping {
                 continue;
             }
             match self.dirs.stray(place.directory, &place.name) {
-                Ok(renamed) => tracing::warn!(directory = %renamed.display(), "not in the metadata: renamed; remove it if its data is not needed"),
-                Err(error) => tracing::error!(name = place.name, %error, "cannot rename a stray replica"),
+                Ok(renamed) => {
+                    tracing::warn!(directory = %renamed.display(), "not in the metadata: renamed; remove it if its data is not needed")
+                }
+                Err(error) => {
+                    tracing::error!(name = place.name, %error, "cannot rename a stray replica")
+                }
             }
             self.dirs.forget(log);
         }
@@ -528,13 +664,18 @@ impl Keeping {
         while let Ok(news) = self.heard.try_recv() {
             self.on(news);
         }
-        self.dirs.write_checkpoints().map_err(|error| format!("checkpoint files can't be written: {error}"))?;
+        self.dirs
+            .write_checkpoints()
+            .map_err(|error| format!("checkpoint files can't be written: {error}"))?;
         for root in self.dirs.roots() {
-            storage::write_clean_shutdown(root, self.broker_epoch)
-                .map_err(|error| format!("{} can't be marked as stopped cleanly: {error}", root.display()))?;
+            storage::write_clean_shutdown(root, self.broker_epoch).map_err(|error| {
+                format!(
+                    "{} can't be marked as stopped cleanly: {error}",
+                    root.display()
+                )
+            })?;
         }
         self.health.set(BrokerState::NotRunning);
         Ok(())
     }
 }
-
