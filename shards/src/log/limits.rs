@@ -37,6 +37,10 @@ pub const SCAN_WITHOUT_INDEX_BYTES: u64 = 32 << 10;
 /// The least that is asked of the disk in one read.
 pub const READ_BYTES_MIN: u64 = 16 << 10;
 
+/// The most that is read from disk for one reader at once, unless one batch is larger.
+/// More: a client that asks for much takes the memory of others. Less: a reader that catches up needs more round trips.
+pub const READ_BYTES_MAX: u64 = 4 << 20;
+
 /// The most that a search by time reads at once.
 pub const TIME_SCAN_BYTES: u64 = 256 << 10;
 
@@ -46,6 +50,11 @@ pub const RECOVERY_READ_BYTES: u64 = 4 << 20;
 /// A reply of more pieces than this is copied together: the kernel takes at most 1024 pieces in one call, and many tiny
 /// ones cost more there than a copy here.
 pub const READ_PIECES_MAX: usize = 64;
+
+/// After a crash, producers are replayed from one snapshot further back if it is not further than this, so that their last
+/// [`PRODUCER_BATCHES`] are known again, and not only the last one, which is all that a snapshot holds (kafka.md 5.2).
+/// More: a crash makes the next start read more. Less than two intervals of the recovery point would often not reach it.
+pub const REPLAY_BYTES_MAX: u64 = 2 * RECOVERY_POINT_BYTES + (8 << 20);
 
 /// What a batch may inflate to when it is searched by time.
 /// More: one old batch takes the memory of the shard. Less: the largest batch that a broker lets in, well compressed, is not searched.

@@ -11,7 +11,8 @@ use corelog_wire::batch::{BatchError, BatchHeader, HEADER_LEN};
 use smallvec::SmallVec;
 
 use super::limits::{
-    CURSORS, MAPS, READ_BYTES_MIN, READ_PIECES_MAX, SCAN_WITHOUT_INDEX_BYTES, TIME_SCAN_BYTES,
+    CURSORS, MAPS, READ_BYTES_MAX, READ_BYTES_MIN, READ_PIECES_MAX, SCAN_WITHOUT_INDEX_BYTES,
+    TIME_SCAN_BYTES,
 };
 use super::offset_index;
 use super::partition_log::{Log, Progress, Purpose, State};
@@ -535,7 +536,7 @@ impl Job {
             }
             Task::Time(_) => TIME_SCAN_BYTES,
         };
-        len.max(self.needs).max(READ_BYTES_MIN)
+        len.clamp(READ_BYTES_MIN, READ_BYTES_MAX).max(self.needs)
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Also here: cutting a log back (L-15), which is an opening that stops early.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -18,7 +19,7 @@ use corelog_wire::batch::{BatchHeader, HEADER_LEN, verify_crc};
 use super::aborted::{self, Aborted, AbortedTxn};
 use super::batch_walk::{Disk, Walk};
 use super::epochs::{Changed, Epochs};
-use super::limits::PRODUCER_EXPIRATION_MS;
+use super::limits::{PRODUCER_EXPIRATION_MS, REPLAY_BYTES_MAX};
 use super::listing::Listing;
 use super::marker::end_marker;
 use super::partition_log::{Log, Parts};
@@ -66,7 +67,7 @@ pub struct RecoveryInput {
 }
 
 /// One operation in the log's directory; names are plain file names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum DiskOrder {
     /// Give up to `len` bytes at `position`; fewer only at the end of the file.
     Read {
@@ -103,6 +104,36 @@ pub enum DiskOrder {
     SyncDirectory,
 }
 
+impl fmt::Debug for DiskOrder {
+    /// Without the bytes, which may be many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskOrder::Read {
+                name,
+                position,
+                len,
+            } => {
+                write!(f, "read {len} bytes at {position} of {name}")
+            }
+            DiskOrder::Write {
+                name,
+                position,
+                bytes,
+            } => {
+                write!(f, "write {} bytes at {position} of {name}", bytes.len())
+            }
+            DiskOrder::Truncate { name, len } => write!(f, "set the length of {name} to {len}"),
+            DiskOrder::Replace { name, content } => {
+                write!(f, "replace {name} by {} bytes", content.len())
+            }
+            DiskOrder::Delete { name } => write!(f, "delete {name}"),
+            DiskOrder::Rename { from, to } => write!(f, "rename {from} to {to}"),
+            DiskOrder::Sync { name } => write!(f, "sync {name}"),
+            DiskOrder::SyncDirectory => write!(f, "sync the directory"),
+        }
+    }
+}
+
 /// Opens a log. `disk` carries out one order and gives the bytes that were read (else none); its error ends the recovery.
 pub fn recover(
     input: RecoveryInput,
@@ -117,7 +148,8 @@ pub fn recover(
         verify_all: input.shutdown == Shutdown::CrashedElsewhere,
         scan_from: match input.shutdown {
             Shutdown::Clean => i64::MAX,
-            Shutdown::Crashed | Shutdown::CrashedElsewhere => input.recovery_point,
+            // One that ends right there may have been sealed since, and lack its last entries.
+            Shutdown::Crashed | Shutdown::CrashedElsewhere => input.recovery_point - 1,
         },
         limit: input.truncate_to.unwrap_or(i64::MAX),
         input,
@@ -143,7 +175,7 @@ struct Recovery<'a> {
     input: RecoveryInput,
     listing: Listing,
     disk: Disk<'a>,
-    /// Segments that end above this are scanned.
+    /// After a crash, segments that end above this are scanned.
     scan_from: i64,
     /// Scan whole segments.
     verify_all: bool,
@@ -223,7 +255,7 @@ impl Recovery<'_> {
             return self.scan(base, self.limit);
         }
         if reaches(self.scan_from) && self.input.shutdown != Shutdown::Clean {
-            return self.scan(base, self.scan_from);
+            return self.scan(base, self.input.recovery_point);
         }
         if !self.listing.has(base, "index") {
             return self.scan(base, base); // L-6
@@ -531,7 +563,8 @@ impl Recovery<'_> {
     fn snapshots_believed_to(&self) -> i64 {
         match self.input.shutdown {
             Shutdown::Clean => i64::MAX,
-            Shutdown::Crashed => self.input.recovery_point,
+            // Only settled segments are ever deleted.
+            Shutdown::Crashed => self.input.recovery_point.max(self.first_base()),
             Shutdown::CrashedElsewhere => {
                 let changed = self.opened.iter().find(|opened| opened.changed);
                 changed.map_or(i64::MAX, |opened| opened.segment.base)
@@ -558,20 +591,59 @@ impl Recovery<'_> {
         Ok((all, believed_below))
     }
 
+    /// The snapshot to replay from: the newest at or below `limit`; after a crash of ours the one before, if it is near.
     fn newest_snapshot(&mut self, limit: i64) -> Result<Option<(i64, Producers)>, OpenFailure> {
+        let mut newest = None;
         for offset in self.listing.snapshots().into_iter().rev() {
             if offset > limit {
                 continue;
             }
-            let bytes = self.read_whole(offset, "snapshot")?;
-            let wall_ms = self.input.now.wall_ms;
-            if let Some(read) = Producers::from_snapshot(&bytes, wall_ms, PRODUCER_EXPIRATION_MS) {
-                return Ok(Some((offset, read)));
+            let Some(producers) = self.read_snapshot(offset)? else {
+                continue;
+            };
+            if self.input.shutdown != Shutdown::Crashed {
+                return Ok(Some((offset, producers)));
             }
-            tracing::warn!(log = ?self.input.id, offset, "a producer snapshot is damaged; an older one is used");
+            match newest {
+                None => newest = Some((offset, producers)),
+                // What lies between was deleted.
+                Some(_) if offset < self.first_base() => break,
+                Some((newer, _)) => {
+                    let distance = self.place_of(newer)?.saturating_sub(self.place_of(offset)?);
+                    if distance <= REPLAY_BYTES_MAX {
+                        return Ok(Some((offset, producers)));
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    /// `None` if the file was damaged; then it is gone.
+    fn read_snapshot(&mut self, offset: i64) -> Result<Option<Producers>, OpenFailure> {
+        let bytes = self.read_whole(offset, "snapshot")?;
+        let wall_ms = self.input.now.wall_ms;
+        let read = Producers::from_snapshot(&bytes, wall_ms, PRODUCER_EXPIRATION_MS);
+        if read.is_none() {
+            tracing::info!(log = ?self.input.id, offset, "a producer snapshot is damaged; an older one is used");
             self.listing.delete(offset, "snapshot", &mut self.disk)?;
         }
-        Ok(None)
+        Ok(read)
+    }
+
+    /// Bytes of the log below an offset, but for less than an index interval.
+    fn place_of(&mut self, offset: i64) -> Result<u64, OpenFailure> {
+        let mut place = 0;
+        for at in 0..self.opened.len() {
+            if self.opened[at].end > offset {
+                let base = self.opened[at].segment.base;
+                let index = self.read_whole(base, "index")?;
+                return Ok(place + u64::from(offset_index::floor(&index, offset - base)));
+            }
+            place += self.opened[at].segment.size;
+        }
+        Ok(place)
     }
 
     /// Applies all batches from `from` on.
@@ -654,8 +726,7 @@ impl Recovery<'_> {
                 self.listing.delete(offset, "snapshot", &mut self.disk)?;
             }
         }
-        let crashed = self.input.shutdown != Shutdown::Clean;
-        if crashed && newest.unwrap_or(0) < log_end {
+        if self.input.shutdown != Shutdown::Clean && newest.unwrap_or(0) < log_end {
             let name = Listing::name(log_end, "snapshot");
             let content = producers.snapshot();
             self.listing

@@ -15,7 +15,7 @@ use super::partition_log::{Log, Purpose, State};
 use super::segment::Segment;
 use crate::base::ids::FileKind;
 use crate::base::time::{Mono, Now};
-use crate::effect::{Effect, Outbox};
+use crate::effect::{Chunks, Effect, Outbox};
 
 /// How far a round goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,8 @@ struct Round {
     /// How many of the rolled segments it covers.
     rolled: usize,
     step: Step,
+    /// The segment after the rolled ones: its file must be there before they may be deleted, for it says where the log ends.
+    next: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +155,13 @@ impl Settling {
     /// The active segment is about to be sealed.
     fn begin_roll(&mut self, base: i64, has_aborted: bool) {
         self.touched = true;
+        // What a round under way has still to sync of the active segment, it has to sync of the sealed one.
+        if let Some(round) = &mut self.round
+            && round.step == Step::Write
+            && base < round.target
+        {
+            round.rolled += 1;
+        }
         self.rolled.push(Rolled {
             base,
             outstanding: 0,
@@ -226,7 +235,9 @@ impl Log {
             outstanding: 0,
             rolled: self.settling.rolled.len(),
             step: Step::Write,
+            next: None,
         });
+        self.make_next_file(out);
         if reach == Reach::Stop {
             self.active.note_max_timestamp();
         }
@@ -237,6 +248,21 @@ impl Log {
         self.write_snapshot(Purpose::Settle, out);
         self.ends.want(self.log_end);
         self.issue_syncs(out);
+    }
+
+    /// Makes the active segment's file if segments were sealed: the first batch may be long in coming.
+    fn make_next_file(&mut self, out: &mut Outbox) {
+        let base = self.active.base;
+        if let Some(round) = self
+            .settling
+            .round
+            .as_mut()
+            .filter(|round| round.rolled > 0)
+        {
+            round.next = Some(base);
+            self.settling.started(Purpose::Settle);
+            self.write(Purpose::Settle, FileKind::Log, base, 0, Chunks::new(), out);
+        }
     }
 
     /// Takes the next step of the round, and the next round, if they can be taken now.
@@ -274,7 +300,12 @@ impl Log {
         if round.reach == Reach::Stop {
             self.settling.touched = false;
         }
-        self.delete_old_snapshots(round.target, out);
+        // One more than the newest is kept for recovery after a crash (see `REPLAY_BYTES_MAX`).
+        let kept = match round.reach {
+            Reach::Background => 2,
+            Reach::Stop => 1,
+        };
+        self.delete_old_snapshots(round.target, kept, out);
         if let Some(high_watermark) = self.settling.retention_waits.take() {
             self.apply_retention(now, high_watermark, out);
         }
@@ -339,6 +370,9 @@ impl Log {
         };
         round.step = Step::Sync;
         let mut files = Vec::new();
+        if let Some(base) = round.next {
+            files.push((FileKind::Log, base));
+        }
         for rolled in &self.settling.rolled[..round.rolled] {
             files.push((FileKind::OffsetIndex, rolled.base));
             files.push((FileKind::TimeIndex, rolled.base));
@@ -361,8 +395,12 @@ impl Log {
         }
     }
 
-    /// Of the snapshots below the newest one, only those at segment bases stay, as in Kafka.
-    fn delete_old_snapshots(&mut self, newest: i64, out: &mut Outbox) {
+    /// Of the snapshots up to `target`, the newest `kept` stay, and those at segment bases, as in Kafka.
+    fn delete_old_snapshots(&mut self, target: i64, kept: usize, out: &mut Outbox) {
+        let settled = self.snapshots.partition_point(|offset| *offset <= target);
+        let Some(oldest_kept) = settled.checked_sub(kept).map(|at| self.snapshots[at]) else {
+            return;
+        };
         let mut files = Vec::new();
         let (id, sealed, active) = (self.id, &self.sealed, self.active.base);
         self.snapshots.retain(|&offset| {
@@ -370,7 +408,7 @@ impl Log {
                 || sealed
                     .binary_search_by_key(&offset, |segment| segment.base)
                     .is_ok();
-            let keep = is_base || offset >= newest;
+            let keep = is_base || offset >= oldest_kept;
             if !keep {
                 files.push(crate::base::ids::FileId {
                     log: id,

@@ -182,6 +182,38 @@ impl Disk {
         Bytes::new()
     }
 
+    /// Bases of the segments, oldest first.
+    pub(super) fn segments(&self) -> Vec<i64> {
+        self.files
+            .keys()
+            .filter(|id| id.kind == FileKind::Log)
+            .map(|id| id.base)
+            .collect()
+    }
+
+    /// The files of the segments that end below `offset` survive a power cut as they are.
+    pub(super) fn assert_durable_below(&self, offset: i64) {
+        let bases = self.segments();
+        for (base, next) in bases.iter().zip(&bases[1.min(bases.len())..]) {
+            let of_segment = |id: &&FileId| {
+                let kinds = [
+                    FileKind::Log,
+                    FileKind::OffsetIndex,
+                    FileKind::TimeIndex,
+                    FileKind::TxnIndex,
+                ];
+                id.base == *base && kinds.contains(&id.kind) && *next < offset
+            };
+            for id in self.files.keys().filter(of_segment) {
+                let file = &self.files[id];
+                assert!(
+                    file.durable.as_ref() == Some(&file.data),
+                    "{id:?} is not durable below {offset}"
+                );
+            }
+        }
+    }
+
     pub(super) fn get(&self, kind: FileKind, base: i64) -> Option<&[u8]> {
         self.files
             .iter()

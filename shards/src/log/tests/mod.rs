@@ -9,4 +9,6 @@ mod disk;
 mod golden;
 mod model;
 mod opening;
+mod retention;
 mod rig;
+mod settling;

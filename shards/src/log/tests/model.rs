@@ -7,15 +7,22 @@
 use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use corelog_wire::batch::{BatchHeader, HEADER_LEN, checksum};
+use corelog_wire::batch::{
+    BatchBuilder, BatchHeader, HEADER_LEN, NewRecord, checksum, set_base_offset, set_leader_epoch,
+};
+use corelog_wire::compress::Codec;
+use corelog_wire::records::control::ControlRecord;
+use corelog_wire::records::data::EndTxnMarker;
 use proptest::prelude::*;
 
-use super::disk::Disk;
+use super::disk::{Disk, id_of};
 use super::rig::*;
 use crate::effect::Effect;
+use crate::log::marker::end_marker;
 use crate::log::producers::Producers;
 use crate::log::*;
 use crate::metadata::TopicConfig;
+use crate::part::DescribedProducer;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -24,6 +31,10 @@ enum Step {
         filler: usize,
         producer: i64,
         retry: bool,
+    },
+    Transaction {
+        producer: i64,
+        end: Option<bool>,
     },
     /// Carry out some waiting effects, each chosen by a number.
     Disk(Vec<u16>),
@@ -35,6 +46,8 @@ enum Step {
     NewEpoch,
     AdvanceLogStart(u16),
     Retention,
+    /// Everything that is replicated becomes too old.
+    Expire,
     Stop,
     Kill(Vec<u16>),
     PowerCut(Vec<u16>),
@@ -45,12 +58,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let append = (1..20i32, 0..400usize, -1..4i64, prop::bool::weighted(0.1));
     let step = prop_oneof![
         12 => append.prop_map(|(count, filler, producer, retry)| Step::Append { count, filler, producer, retry }),
+        5 => (10..13i64, prop::option::weighted(0.4, any::<bool>())).prop_map(|(producer, end)| Step::Transaction { producer, end }),
         8 => numbers().prop_map(Step::Disk),
         4 => (any::<u16>(), 0..3000u32).prop_map(|(offset, max_bytes)| Step::Read { offset, max_bytes }),
         2 => Just(Step::Tick),
         1 => Just(Step::NewEpoch),
         1 => any::<u16>().prop_map(Step::AdvanceLogStart),
         1 => Just(Step::Retention),
+        1 => Just(Step::Expire),
         1 => Just(Step::Stop),
         1 => numbers().prop_map(Step::Kill),
         1 => numbers().prop_map(Step::PowerCut),
@@ -111,8 +126,13 @@ impl World {
             retention_ms: -1,
             ..TopicConfig::default()
         };
+        let mut rig = Rig::new(config.clone());
+        // What `CreateLog` makes.
+        for suffix in ["log", "index", "timeindex"] {
+            rig.disk.put(id_of(&format!("{:020}.{suffix}", 0)), &[]);
+        }
         World {
-            rig: Rig::new(config.clone()),
+            rig,
             config,
             batches: Vec::new(),
             epoch: 0,
@@ -129,6 +149,7 @@ impl World {
                 producer,
                 retry,
             } => self.append(*count, *filler, *producer, *retry),
+            Step::Transaction { producer, end } => self.transaction(*producer, *end),
             Step::Disk(choices) => self.disk(choices),
             Step::Read { offset, max_bytes } => self.read(*offset, *max_bytes),
             Step::Tick => self.tick(),
@@ -145,6 +166,19 @@ impl World {
                 self.rig
                     .log
                     .apply_retention(self.rig.now, high_watermark, &mut self.rig.out);
+            }
+            Step::Expire => {
+                let config = TopicConfig {
+                    retention_ms: 0,
+                    ..self.config.clone()
+                };
+                self.rig.log.set_config(config.into());
+                self.rig.now.wall_ms += 1;
+                let high_watermark = self.rig.log.written_end();
+                self.rig
+                    .log
+                    .apply_retention(self.rig.now, high_watermark, &mut self.rig.out);
+                self.rig.log.set_config(self.config.clone().into());
             }
             Step::Stop => {
                 self.rig.stop();
@@ -199,16 +233,70 @@ impl World {
             Ok(appended) => {
                 assert_eq!(appended.base_offset, end);
                 assert_eq!(appended.last_offset, end + i64::from(count) - 1);
-                let mut expected = batch.bytes.to_vec();
-                expected[..8].copy_from_slice(&end.to_be_bytes());
-                expected[12..16].copy_from_slice(&self.epoch.to_be_bytes());
-                self.batches.push(expected.into());
+                self.note(&batch, end);
             }
             Err(AppendRefused::Duplicate { last_offset, .. }) => {
                 assert!(retry && last_offset < end);
             }
             Err(refused) => assert!(retry, "{refused:?}"),
         }
+    }
+
+    /// A batch inside a transaction, or a marker that commits or aborts.
+    fn transaction(&mut self, producer: i64, end: Option<bool>) {
+        let known = self
+            .rig
+            .log
+            .producers()
+            .into_iter()
+            .find(|known| known.producer_id == producer);
+        let next = known.as_ref().map_or(0, |known| known.last_sequence + 1);
+        let mut builder = BatchBuilder::new(Codec::None).transactional();
+        let (mut key, mut value) = (BytesMut::new(), BytesMut::new());
+        let origin = match end {
+            None => {
+                builder = builder.producer(producer, 0, next);
+                Origin::Client
+            }
+            Some(commit) => {
+                let marker = EndTxnMarker {
+                    coordinator_epoch: 5,
+                };
+                let record = if commit {
+                    ControlRecord::Commit(marker)
+                } else {
+                    ControlRecord::Abort(marker)
+                };
+                record.encode_key(&mut key);
+                record.encode_value(&mut value);
+                builder = builder.producer(producer, 0, -1).control();
+                Origin::Coordinator
+            }
+        };
+        builder.add(&NewRecord {
+            timestamp_ms: self.rig.now.wall_ms,
+            key: Some(&key),
+            value: Some(&value),
+            headers: &[],
+        });
+        let bytes = builder.build().unwrap();
+        let header = header_of(&bytes);
+        let batch = AppendBatch {
+            bytes,
+            header,
+            leader_epoch: self.epoch,
+            origin,
+        };
+        let appended = self.rig.try_append(&batch).unwrap();
+        self.note(&batch, appended.base_offset);
+    }
+
+    /// The batch as it must lie on disk.
+    fn note(&mut self, batch: &AppendBatch, offset: i64) {
+        let mut expected = batch.bytes.to_vec();
+        set_base_offset(&mut expected, offset);
+        set_leader_epoch(&mut expected, self.epoch);
+        self.batches.push(expected.into());
     }
 
     fn disk(&mut self, choices: &[u16]) {
@@ -338,7 +426,11 @@ impl World {
     fn reopen(&mut self, shutdown: Shutdown, recovery_point: i64, promised: i64) {
         let disk = std::mem::take(&mut self.rig.disk);
         let now = self.rig.now;
-        let log_start = self.rig.log.log_start();
+        // The checkpoint may be older than the deletion of records.
+        let log_start = match shutdown {
+            Shutdown::Clean => self.rig.log.log_start(),
+            _ => self.rig.log.log_start() * (recovery_point % 2),
+        };
         self.rig = Rig::open(
             disk,
             &self.config,
@@ -353,15 +445,21 @@ impl World {
         let end = log.log_end();
         assert!(end >= promised, "{promised} was promised, {end} is there");
         assert_eq!((log.written_end(), log.synced_end()), (end, end));
-        if log.size_bytes() == 0 {
-            // It ended below its start, or nothing was left (L-8).
-            assert_eq!(end, log.log_start());
+        self.batches
+            .retain(|batch| header_of(batch).base_offset < end);
+        let last = self
+            .batches
+            .last()
+            .map_or(0, |batch| header_of(batch).next_offset());
+        let began_anew = log.size_bytes() == 0 && log.producers().is_empty();
+        assert!(
+            last == end || began_anew,
+            "the batches end at {last}, the log at {end}"
+        );
+        if began_anew {
+            // It ended below its start (L-8).
+            assert_eq!(log.log_start(), end);
             self.batches.clear();
-        } else {
-            self.batches
-                .retain(|batch| header_of(batch).base_offset < end);
-            let last = self.batches.last().map(header_of);
-            assert_eq!(last.map(|header| header.last_offset() + 1), Some(end));
         }
         self.recovery_points = vec![log.checkpoint(0).recovery_point];
         self.check_everything();
@@ -373,7 +471,15 @@ impl World {
         let checkpoint = log.checkpoint(0);
         assert!(checkpoint.recovery_point <= log.synced_end());
         assert!(checkpoint.first_segment_base <= log.log_start());
-        assert!(log.last_stable_offset(log.log_end()) == log.log_end());
+        self.rig
+            .disk
+            .assert_durable_below(checkpoint.recovery_point);
+        let open = log
+            .producers()
+            .iter()
+            .filter_map(|p| Some(p.current_txn_start_offset).filter(|first| *first >= 0))
+            .min();
+        assert!(log.last_stable_offset(log.log_end()) <= open.unwrap_or(log.log_end()));
     }
 
     /// Reads the whole log from disk, and compares the producers with those of all its batches.
@@ -388,7 +494,7 @@ impl World {
                 at_least_one: true,
             };
             let read = batches(&self.rig.read(request));
-            offset = header_of(read.last().unwrap()).last_offset() + 1;
+            offset = header_of(read.last().unwrap()).next_offset();
             found.extend(read);
         }
         let expected: Vec<_> = self
@@ -401,34 +507,55 @@ impl World {
         self.check_producers();
     }
 
-    /// All producers with a batch in the segments are known; of others, what is known is right.
+    /// All producers with a batch in the segments are known; of others, what is known is right. So is what was aborted.
     fn check_producers(&self) {
-        let first_base = self.rig.log.checkpoint(0).first_segment_base;
+        let log = &self.rig.log;
+        let first_base = log.checkpoint(0).first_segment_base;
         let (mut all, mut kept) = (Producers::default(), Producers::default());
-        for header in self.batches.iter().map(header_of) {
-            all.apply(&header, None);
+        let mut aborted = Vec::new();
+        for batch in &self.batches {
+            let header = header_of(batch);
+            let marker = end_marker(&header, batch);
+            let completed = all.apply(&header, marker);
+            if let Some(completed) = completed.filter(|completed| completed.aborted) {
+                aborted.push(completed);
+            }
             if header.base_offset >= first_base {
-                kept.apply(&header, None);
+                kept.apply(&header, marker);
             }
         }
-        let sequences = |producers: Vec<crate::part::DescribedProducer>| -> BTreeMap<i64, i32> {
+        let states = |producers: Vec<DescribedProducer>| -> BTreeMap<i64, (i32, i64)> {
+            let state =
+                |known: &DescribedProducer| (known.last_sequence, known.current_txn_start_offset);
             producers
                 .iter()
-                .map(|known| (known.producer_id, known.last_sequence))
+                .map(|known| (known.producer_id, state(known)))
                 .collect()
         };
-        let known = sequences(self.rig.log.producers());
-        let all = sequences(all.describe());
+        let known = states(log.producers());
+        let all = states(all.describe());
+        // A transaction that began in a deleted segment may be known from its later batches only.
+        for (producer, (sequence, first)) in &known {
+            let (expected_sequence, expected_first) = all[producer];
+            assert_eq!(*sequence, expected_sequence);
+            assert!(*first == expected_first || expected_first < first_base);
+        }
         assert!(
-            known
-                .iter()
-                .all(|(producer, sequence)| all.get(producer) == Some(sequence))
-        );
-        assert!(
-            sequences(kept.describe())
+            states(kept.describe())
                 .keys()
                 .all(|producer| known.contains_key(producer))
         );
+        let listed = log.aborted_transactions(first_base, i64::MAX);
+        let expected: Vec<(i64, i64)> = aborted
+            .iter()
+            .filter(|completed| completed.first_offset >= first_base)
+            .map(|completed| (completed.producer_id, completed.first_offset))
+            .collect();
+        let listed: Vec<(i64, i64)> = listed
+            .into_iter()
+            .filter(|(_, first)| *first >= first_base)
+            .collect();
+        assert_eq!(listed, expected);
     }
 }
 
