@@ -56,8 +56,4 @@ pub const READ_PIECES_MAX: usize = 64;
 /// More: a crash makes the next start read more. Less than two intervals of the recovery point would often not reach it.
 pub const REPLAY_BYTES_MAX: u64 = 2 * RECOVERY_POINT_BYTES + (8 << 20);
 
-/// What a batch may inflate to when it is searched by time.
-/// More: one old batch takes the memory of the shard. Less: the largest batch that a broker lets in, well compressed, is not searched.
-pub const INFLATED_BYTES_MAX: usize = 256 << 20;
-
 const _: () = assert!(ARENA_BYTES >= 4 * COPY_BYTES_MAX);

@@ -1,12 +1,9 @@
 //! Finding an offset by time (kafka.md 4.3): the first segment with a timestamp as late, its time index, its offset index, then batch by
 //! batch, and inside the batch record by record.
 
-use std::io;
-
 use bytes::Bytes;
-use corelog_wire::batch::{BatchHeader, RecordIter, TimestampType, decoded_records};
+use corelog_wire::batch::offset_for_timestamp;
 
-use super::limits::INFLATED_BYTES_MAX;
 use super::partition_log::{Log, State};
 use super::read::{Finished, Job, Lookup, Next, ReadFailed, Scan, Scanned, Task};
 use super::tail_cache::TailCache;
@@ -138,9 +135,15 @@ impl Log {
             if end > bytes.len() {
                 return job.go_on_at(position + at as u64, header.total_len() as u64);
             }
-            match first_record(&header, &bytes[at..end], search.timestamp, self.log_start) {
+            let batch = &bytes[at..end];
+            match offset_for_timestamp(batch, search.timestamp, self.log_start) {
                 Ok(None) => {}
-                Ok(Some(found)) => {
+                Ok(Some(record)) => {
+                    let found = TimeOffset {
+                        offset: record.offset,
+                        timestamp: record.timestamp_ms,
+                        leader_epoch: header.partition_leader_epoch,
+                    };
                     let found = Some(found).filter(|found| found.offset < search.bound);
                     return Next::Finished(Finished::Time(Ok(found)));
                 }
@@ -151,33 +154,4 @@ impl Log {
             }
         }
     }
-}
-
-/// The first record of a whole batch with this timestamp or a later one, at or above `from`.
-fn first_record(
-    header: &BatchHeader,
-    batch: &[u8],
-    timestamp: i64,
-    from: i64,
-) -> io::Result<Found> {
-    let records = decoded_records(header, batch, INFLATED_BYTES_MAX)?;
-    for record in RecordIter::new(&records, header.record_count.max(0) as usize) {
-        let record = record.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let found = TimeOffset {
-            offset: header
-                .base_offset
-                .saturating_add(i64::from(record.offset_delta)),
-            timestamp: match header.timestamp_type() {
-                TimestampType::LogAppendTime => header.max_timestamp,
-                TimestampType::CreateTime => {
-                    header.base_timestamp.saturating_add(record.timestamp_delta)
-                }
-            },
-            leader_epoch: header.partition_leader_epoch,
-        };
-        if found.timestamp >= timestamp && found.offset >= from {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
 }

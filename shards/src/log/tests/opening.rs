@@ -8,7 +8,7 @@ use super::rig::*;
 use crate::base::ids::FileKind;
 use crate::log::*;
 use crate::metadata::TopicConfig;
-use corelog_wire::batch::BatchHeader;
+use corelog_wire::batch::{BatchHeader, RecordIter, RecordRef, decoded_records};
 
 const LONG: ReadRequest = ReadRequest {
     offset: 0,
@@ -429,6 +429,20 @@ fn records_of_every_codec_are_found_by_time() {
     }
 }
 
+/// (offset, timestamp) of the first record that is as late, by reading them all.
+fn first_record(batch: &bytes::Bytes, timestamp: i64) -> (i64, i64) {
+    let header = BatchHeader::parse(batch).unwrap();
+    let records = decoded_records(&header, batch, 1 << 20).unwrap();
+    let all = RecordIter::new(&records, header.record_count as usize).map(Result::unwrap);
+    let placed = |record: RecordRef<'_>| {
+        let offset = header.base_offset + i64::from(record.offset_delta);
+        (offset, header.base_timestamp + record.timestamp_delta)
+    };
+    all.map(placed)
+        .find(|(_, found)| *found >= timestamp)
+        .unwrap()
+}
+
 #[test]
 fn a_search_by_time_finds_what_reading_all_batches_finds() {
     let files = partition("rolled-0");
@@ -448,14 +462,9 @@ fn a_search_by_time_finds_what_reading_all_batches_finds() {
             .iter()
             .find(|batch| header(batch).max_timestamp >= timestamp)
             .unwrap();
-        let expected = corelog_wire::batch::offset_for_timestamp(first, timestamp)
-            .unwrap()
-            .unwrap();
+        let expected = first_record(first, timestamp);
         let found = find(&mut rig, TimeTarget::AtOrAfter(timestamp), 3000).unwrap();
-        assert_eq!(
-            (found.offset, found.timestamp),
-            (expected.offset, expected.timestamp_ms)
-        );
+        assert_eq!((found.offset, found.timestamp), expected);
     }
     assert_eq!(
         find(&mut rig, TimeTarget::Largest, 3000).unwrap().timestamp,
