@@ -5,8 +5,8 @@ use corelog_wire::batch::{BatchHeader, HEADER_LEN};
 
 use super::OpenFailure;
 use super::limits::RECOVERY_READ_BYTES;
-use super::read::{Scan, Scanned};
 use super::recovery::DiskOrder;
+use super::scan::{Scan, Scanned};
 
 /// The closure that carries out orders, with a name for each.
 pub(super) struct Disk<'a> {

@@ -1,8 +1,8 @@
 //! One partition's log: segments, indexes, producer state, epochs; append, read, roll, retention, recovery.
 //!
 //! A [`Log`] decides and never acts: it emits `Effect`s and is told what came of them. Its files are those of Apache Kafka, byte for
-//! byte (kafka.md 5.1 and 5.2). Reading order: [`partition_log`], [`append`], [`ends`], [`settle`], [`read`], [`time_search`],
-//! [`retention`], [`recovery`], then what they stand on.
+//! byte (kafka.md 5.1 and 5.2). Reading order: `partition_log`, `append`, `ends`, `settle`, `read`, `time_search`, `retention`, `recovery`,
+//! `restore`, then what they stand on.
 //!
 //! Not here: validation of batches, the high watermark, and who may read how far; those are the partition's.
 
@@ -23,7 +23,9 @@ mod epochs;
 mod listing;
 mod marker;
 mod offset_index;
+mod restore;
 mod retention;
+mod scan;
 mod segment;
 mod settle;
 mod time_index;

@@ -1,13 +1,12 @@
 //! Reading (L-17, F-3, F-4): from the tail cache at once, else from disk in steps.
 //!
-//! A read that is not served from memory is a [`Job`]: find the segment, find the position (a cursor where the last reader stopped, the
+//! A read that is not served from memory is a `Job`: find the segment, find the position (a cursor where the last reader stopped, the
 //! index in memory, or the sealed segment's mapped index), read, scan forward to the batch that holds the offset, take whole batches.
 //! Each step that needs the disk emits one effect; [`Log::done`] takes the job further. Nothing here waits.
 //!
 //! Only what is written is read from disk, whatever bound the caller gives. Searches by time are jobs too (`time_search`).
 
 use bytes::Bytes;
-use corelog_wire::batch::{BatchError, BatchHeader, HEADER_LEN};
 use smallvec::SmallVec;
 
 use super::limits::{
@@ -16,6 +15,7 @@ use super::limits::{
 };
 use super::offset_index;
 use super::partition_log::{Log, Progress, Purpose, State};
+use super::scan::{Scan, Scanned, Whole, whole_batches};
 use super::tail_cache::{TailCache, Window};
 use super::time_search::{Found, TimeSearch};
 use crate::base::ids::FileKind;
@@ -584,81 +584,4 @@ fn joined(chunks: Chunks) -> Chunks {
         whole.extend_from_slice(chunk);
     }
     SmallVec::from_iter([whole.freeze()])
-}
-
-/// Walks over the headers of batches that lie one after the other.
-pub(super) struct Scan<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-pub(super) enum Scanned {
-    /// A batch begins at `at`; it may end behind the bytes.
-    Batch { at: usize, header: BatchHeader },
-    /// The bytes end before the header at `at`, or before that byte; so many are needed from there.
-    Cut { at: usize, needs: u64 },
-    /// No batch begins here.
-    Nonsense,
-}
-
-impl<'a> Scan<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Scan<'a> {
-        Scan { bytes, at: 0 }
-    }
-
-    pub(super) fn next(&mut self) -> Scanned {
-        let at = self.at;
-        let rest = self.bytes.get(at..).unwrap_or(&[]);
-        let header = match BatchHeader::parse(rest) {
-            Ok(header) if header.last_offset_delta >= 0 => header,
-            Err(BatchError::TooShort { .. }) => {
-                return Scanned::Cut {
-                    at,
-                    needs: HEADER_LEN as u64,
-                };
-            }
-            Ok(_) | Err(_) => return Scanned::Nonsense,
-        };
-        self.at = at + header.total_len();
-        Scanned::Batch { at, header }
-    }
-}
-
-enum Whole {
-    Batches {
-        len: usize,
-        next_offset: i64,
-    },
-    /// The first batch needs so many bytes.
-    Needs(u64),
-    DoesNotFit,
-    Nonsense,
-}
-
-/// How many of the bytes are whole batches that the request may have; the first batch begins at 0 and is below the bound.
-fn whole_batches(bytes: &[u8], request: &ReadRequest) -> Whole {
-    let mut scan = Scan::new(bytes);
-    let (mut len, mut next_offset) = (0, request.offset);
-    loop {
-        match scan.next() {
-            Scanned::Batch { at, header } => {
-                let end = at + header.total_len();
-                let fits = end <= request.max_bytes as usize;
-                if at == 0 && !fits && !request.at_least_one {
-                    return Whole::DoesNotFit;
-                }
-                if at == 0 && end > bytes.len() {
-                    return Whole::Needs(end as u64);
-                }
-                let may = at == 0 || (fits && header.base_offset < request.bound);
-                if !may || end > bytes.len() {
-                    return Whole::Batches { len, next_offset };
-                }
-                len = end;
-                next_offset = header.last_offset() + 1;
-            }
-            Scanned::Cut { .. } => return Whole::Batches { len, next_offset },
-            Scanned::Nonsense => return Whole::Nonsense,
-        }
-    }
 }

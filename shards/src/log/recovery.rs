@@ -8,22 +8,18 @@
 //! last index entry below the recovery point, because everything below it is durable with its index and snapshot (`settle`). A directory
 //! that another broker left after a crash is scanned from the whole segment that holds the recovery point, as Kafka does.
 //!
-//! Also here: cutting a log back (L-15), which is an opening that stops early.
+//! Also here: cutting a log back (L-15), which is an opening that stops early. Not here: producers and transactions (`restore`).
 
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use corelog_wire::batch::{BatchHeader, HEADER_LEN, verify_crc};
 
-use super::aborted::{self, Aborted, AbortedTxn};
 use super::batch_walk::{Disk, Walk};
 use super::epochs::{Changed, Epochs};
-use super::limits::{PRODUCER_EXPIRATION_MS, REPLAY_BYTES_MAX};
 use super::listing::Listing;
-use super::marker::end_marker;
 use super::partition_log::{Log, Parts};
-use super::producers::Producers;
 use super::segment::{Sealed, Segment};
 use super::{OpenFailure, checkpoint_format, offset_index, time_index};
 use crate::base::ids::TopicPartition;
@@ -163,18 +159,18 @@ pub fn recover(
 }
 
 /// A segment that has been opened.
-struct Opened {
-    segment: Segment,
+pub(super) struct Opened {
+    pub(super) segment: Segment,
     /// The next offset after its last batch.
-    end: i64,
+    pub(super) end: i64,
     /// Its files were written anew, or cut.
-    changed: bool,
+    pub(super) changed: bool,
 }
 
-struct Recovery<'a> {
-    input: RecoveryInput,
-    listing: Listing,
-    disk: Disk<'a>,
+pub(super) struct Recovery<'a> {
+    pub(super) input: RecoveryInput,
+    pub(super) listing: Listing,
+    pub(super) disk: Disk<'a>,
     /// After a crash, segments that end above this are scanned.
     scan_from: i64,
     /// Scan whole segments.
@@ -184,7 +180,7 @@ struct Recovery<'a> {
     epochs: Epochs,
     epochs_changed: bool,
     /// Oldest first.
-    opened: Vec<Opened>,
+    pub(super) opened: Vec<Opened>,
 }
 
 impl Recovery<'_> {
@@ -451,7 +447,7 @@ impl Recovery<'_> {
         segment
     }
 
-    fn read_whole(&mut self, base: i64, suffix: &str) -> Result<Vec<u8>, OpenFailure> {
+    pub(super) fn read_whole(&mut self, base: i64, suffix: &str) -> Result<Vec<u8>, OpenFailure> {
         let len = self.listing.len(base, suffix);
         if len == 0 {
             return Ok(Vec::new());
@@ -461,7 +457,7 @@ impl Recovery<'_> {
     }
 
     /// Makes a file hold exactly these bytes.
-    fn rewrite(
+    pub(super) fn rewrite(
         &mut self,
         base: i64,
         suffix: &'static str,
@@ -477,7 +473,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn first_base(&self) -> i64 {
+    pub(super) fn first_base(&self) -> i64 {
         self.opened.first().map_or(0, |opened| opened.segment.base)
     }
 
@@ -533,207 +529,6 @@ impl Recovery<'_> {
             self.disk.replace(EPOCHS.to_owned(), content)?;
         }
         Ok(())
-    }
-
-    /// The producers as of the log's end, and all aborted transactions (L-8, I-9, I-10).
-    fn restore_producers(&mut self, log_end: i64) -> Result<(Producers, Aborted), OpenFailure> {
-        let (known, believed_below) = self.read_aborted()?;
-        let limit = log_end
-            .min(believed_below)
-            .min(self.snapshots_believed_to());
-        let (mut producers, from) = match self.newest_snapshot(limit)? {
-            Some((offset, producers)) => (producers, offset),
-            None if self.input.shutdown == Shutdown::Clean && believed_below == i64::MAX => {
-                (Producers::default(), log_end)
-            }
-            // Also what lies below the log's start, as long as it is there.
-            None => (Producers::default(), self.first_base()),
-        };
-        let mut aborted = Aborted::default();
-        for entry in known.into_iter().filter(|entry| entry.last_offset < from) {
-            aborted.push(entry);
-        }
-        self.replay(&mut producers, &mut aborted, from)?;
-        producers.expire(self.input.now.wall_ms, PRODUCER_EXPIRATION_MS);
-        self.write_aborted(&aborted, from)?;
-        Ok((producers, aborted))
-    }
-
-    /// A snapshot above this may be newer than the transaction index that goes with it.
-    fn snapshots_believed_to(&self) -> i64 {
-        match self.input.shutdown {
-            Shutdown::Clean => i64::MAX,
-            // Only settled segments are ever deleted.
-            Shutdown::Crashed => self.input.recovery_point.max(self.first_base()),
-            Shutdown::CrashedElsewhere => {
-                let changed = self.opened.iter().find(|opened| opened.changed);
-                changed.map_or(i64::MAX, |opened| opened.segment.base)
-            }
-        }
-    }
-
-    /// What the `.txnindex` files say, and the base of the first segment whose file is damaged.
-    fn read_aborted(&mut self) -> Result<(Vec<AbortedTxn>, i64), OpenFailure> {
-        let mut all = Vec::new();
-        let mut believed_below = i64::MAX;
-        for at in 0..self.opened.len() {
-            let base = self.opened[at].segment.base;
-            let bytes = self.read_whole(base, "txnindex")?;
-            let end = self.opened[at].end;
-            let (entries, whole) = Aborted::parse(&bytes, base, end);
-            self.opened[at].segment.aborted = entries.len() as u64;
-            if !whole && !self.opened[at].changed {
-                believed_below = believed_below.min(base);
-                self.opened[at].changed = true;
-            }
-            all.extend(entries);
-        }
-        Ok((all, believed_below))
-    }
-
-    /// The snapshot to replay from: the newest at or below `limit`; after a crash of ours the one before, if it is near.
-    fn newest_snapshot(&mut self, limit: i64) -> Result<Option<(i64, Producers)>, OpenFailure> {
-        let mut newest = None;
-        for offset in self.listing.snapshots().into_iter().rev() {
-            if offset > limit {
-                continue;
-            }
-            let Some(producers) = self.read_snapshot(offset)? else {
-                continue;
-            };
-            if self.input.shutdown != Shutdown::Crashed {
-                return Ok(Some((offset, producers)));
-            }
-            match newest {
-                None => newest = Some((offset, producers)),
-                // What lies between was deleted.
-                Some(_) if offset < self.first_base() => break,
-                Some((newer, _)) => {
-                    let distance = self.place_of(newer)?.saturating_sub(self.place_of(offset)?);
-                    if distance <= REPLAY_BYTES_MAX {
-                        return Ok(Some((offset, producers)));
-                    }
-                    break;
-                }
-            }
-        }
-        Ok(newest)
-    }
-
-    /// `None` if the file was damaged; then it is gone.
-    fn read_snapshot(&mut self, offset: i64) -> Result<Option<Producers>, OpenFailure> {
-        let bytes = self.read_whole(offset, "snapshot")?;
-        let wall_ms = self.input.now.wall_ms;
-        let read = Producers::from_snapshot(&bytes, wall_ms, PRODUCER_EXPIRATION_MS);
-        if read.is_none() {
-            tracing::info!(log = ?self.input.id, offset, "a producer snapshot is damaged; an older one is used");
-            self.listing.delete(offset, "snapshot", &mut self.disk)?;
-        }
-        Ok(read)
-    }
-
-    /// Bytes of the log below an offset, but for less than an index interval.
-    fn place_of(&mut self, offset: i64) -> Result<u64, OpenFailure> {
-        let mut place = 0;
-        for at in 0..self.opened.len() {
-            if self.opened[at].end > offset {
-                let base = self.opened[at].segment.base;
-                let index = self.read_whole(base, "index")?;
-                return Ok(place + u64::from(offset_index::floor(&index, offset - base)));
-            }
-            place += self.opened[at].segment.size;
-        }
-        Ok(place)
-    }
-
-    /// Applies all batches from `from` on.
-    fn replay(
-        &mut self,
-        producers: &mut Producers,
-        aborted: &mut Aborted,
-        from: i64,
-    ) -> Result<(), OpenFailure> {
-        for at in 0..self.opened.len() {
-            if self.opened[at].end <= from {
-                continue;
-            }
-            let (base, size) = (self.opened[at].segment.base, self.opened[at].segment.size);
-            // What is written to the disk is the whole index, whether it is held in memory or not.
-            let index = self.read_whole(base, "index")?;
-            let start = u64::from(offset_index::floor(&index, from - base)).min(size);
-            let mut walk = Walk::new(Listing::name(base, "log"), start, size);
-            while let Some((header, batch)) = walk.next(&mut self.disk)? {
-                if header.base_offset < from {
-                    continue;
-                }
-                let completed = producers.apply(&header, end_marker(&header, &batch));
-                if let Some(completed) = completed.filter(|completed| completed.aborted) {
-                    aborted.push(AbortedTxn {
-                        producer_id: completed.producer_id,
-                        first_offset: completed.first_offset,
-                        last_offset: completed.last_offset,
-                        last_stable_offset: completed.last_stable_offset,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the transaction indexes of the segments that were replayed and changed.
-    fn write_aborted(&mut self, aborted: &Aborted, from: i64) -> Result<(), OpenFailure> {
-        for at in 0..self.opened.len() {
-            let opened = &self.opened[at];
-            let (base, end) = (opened.segment.base, opened.end);
-            if !opened.changed || end < from {
-                continue;
-            }
-            let mut bytes = BytesMut::new();
-            for entry in aborted
-                .from(base)
-                .iter()
-                .take_while(|entry| entry.last_offset < end)
-            {
-                entry.encode(&mut bytes);
-            }
-            self.opened[at].segment.aborted = (bytes.len() / aborted::ENTRY) as u64;
-            if !bytes.is_empty() || self.listing.has(base, "txnindex") {
-                self.rewrite(base, "txnindex", &bytes)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the snapshots that no longer stand for anything, and after a crash writes one at the end. Gives those that are there.
-    fn settle_snapshots(
-        &mut self,
-        producers: &Producers,
-        log_end: i64,
-    ) -> Result<Vec<i64>, OpenFailure> {
-        let all = self.listing.snapshots();
-        let newest = all
-            .iter()
-            .copied()
-            .filter(|offset| *offset <= log_end)
-            .max();
-        for offset in all {
-            let is_base = self
-                .opened
-                .iter()
-                .any(|opened| opened.segment.base == offset);
-            let stays = offset <= log_end && (is_base || Some(offset) == newest);
-            if !stays {
-                self.listing.delete(offset, "snapshot", &mut self.disk)?;
-            }
-        }
-        if self.input.shutdown != Shutdown::Clean && newest.unwrap_or(0) < log_end {
-            let name = Listing::name(log_end, "snapshot");
-            let content = producers.snapshot();
-            self.listing
-                .set_len(log_end, "snapshot", content.len() as u64);
-            self.disk.replace(name, content)?;
-        }
-        Ok(self.listing.snapshots())
     }
 
     /// What was written here, or might never have been synced, is durable from now on.

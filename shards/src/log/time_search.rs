@@ -5,7 +5,8 @@ use bytes::Bytes;
 use corelog_wire::batch::offset_for_timestamp;
 
 use super::partition_log::{Log, State};
-use super::read::{Finished, Job, Lookup, Next, ReadFailed, Scan, Scanned, Task};
+use super::read::{Finished, Job, Lookup, Next, ReadFailed, Task};
+use super::scan::{Scan, Scanned};
 use super::tail_cache::TailCache;
 use super::time_index;
 use crate::base::ids::FileKind;
