@@ -2,7 +2,6 @@
 //! and rare goes to helper threads.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use corelog_shards::base::ids::{FileId, FileKind, Op, ShardId, TopicPartition};
 use corelog_shards::base::time::{Mono, Now};
 use corelog_shards::effect::Effect;
 use corelog_shards::event::{DiskFailure, Done};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
 use super::core::KIND_DISK;
@@ -158,6 +157,8 @@ pub(super) struct Disk {
     inbox: InboxSender<Mail>,
     paths: FxHashMap<TopicPartition, PathBuf>,
     files: FxHashMap<FileId, OpenFile>,
+    /// Made here, and not synced with their directory yet.
+    nameless: FxHashSet<FileId>,
     staged: Staged,
     in_flight: Slab<InFlight>,
     steps: Vec<write_behind::Step>,
@@ -209,6 +210,7 @@ impl Disk {
             inbox,
             paths: FxHashMap::default(),
             files: FxHashMap::default(),
+            nameless: FxHashSet::default(),
             staged: Staged::default(),
             in_flight: Slab::new(),
             steps: Vec::new(),
@@ -387,8 +389,46 @@ impl Disk {
         Ok(())
     }
 
+    /// For writing: made if it is not there.
     fn open(&mut self, id: FileId) -> io::Result<&mut OpenFile> {
-        if self.files.len() >= OPEN_FILES_MAX && !self.files.contains_key(&id) {
+        if !self.files.contains_key(&id) {
+            let opened = match self.open_existing(id) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let path = self.path(id).ok_or(error)?;
+                    let file = File::open(&path, OpenMode::WriteOrCreate)?;
+                    self.nameless.insert(id);
+                    file
+                }
+                other => other?,
+            };
+            let end = opened.len()?;
+            let behind = WriteBehind::new(end, self.window_bytes, CACHED_WINDOWS);
+            self.close_some();
+            self.files.insert(
+                id,
+                OpenFile {
+                    file: opened,
+                    allocated_end: 0,
+                    behind,
+                },
+            );
+        }
+        Ok(self.files.get_mut(&id).expect("inserted above"))
+    }
+
+    /// For reading and syncing: a file that is gone stays gone.
+    fn open_existing(&self, id: FileId) -> io::Result<File> {
+        if let Some(open) = self.files.get(&id) {
+            return Ok(open.file.clone());
+        }
+        let path = self.path(id).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "the replica has no directory")
+        })?;
+        File::open(&path, OpenMode::Write)
+    }
+
+    fn close_some(&mut self) {
+        if self.files.len() >= OPEN_FILES_MAX {
             // Closing costs a reopen at most; which ones hardly matters when so many are in use.
             let victims: Vec<FileId> = self
                 .files
@@ -398,23 +438,6 @@ impl Disk {
                 .collect();
             for victim in victims {
                 self.files.remove(&victim);
-            }
-        }
-        let path = self.path(id);
-        let window_bytes = self.window_bytes;
-        match self.files.entry(id) {
-            Entry::Occupied(open) => Ok(open.into_mut()),
-            Entry::Vacant(vacant) => {
-                let path = path.ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::NotFound, "the replica has no directory")
-                })?;
-                let file = File::open(&path, OpenMode::WriteOrCreate)?;
-                let end = file.len()?;
-                Ok(vacant.insert(OpenFile {
-                    file,
-                    allocated_end: 0,
-                    behind: WriteBehind::new(end, window_bytes, CACHED_WINDOWS),
-                }))
             }
         }
     }
@@ -439,8 +462,8 @@ impl Disk {
         len: usize,
         done: &mut Vec<DiskDone>,
     ) {
-        let open = match self.open(file) {
-            Ok(open) => open.file.clone(),
+        let open = match self.open_existing(file) {
+            Ok(open) => open,
             Err(error) => return self.failed(asker, file, "open", &error, done),
         };
         let buffer = turn.pool().take(len.max(1));
@@ -449,13 +472,27 @@ impl Disk {
     }
 
     fn sync(&mut self, turn: &mut Turn, asker: Asker, file: FileId, done: &mut Vec<DiskDone>) {
-        let open = match self.open(file) {
-            Ok(open) => open.file.clone(),
+        let open = match self.open_existing(file) {
+            Ok(open) => open,
             Err(error) => return self.failed(asker, file, "open", &error, done),
         };
+        self.metrics.core(self.core).syncs.increment();
+        // The name of a new file is not durable before its directory is.
+        if self.nameless.remove(&file) {
+            self.slowly(
+                asker,
+                file,
+                move |path| {
+                    open.sync_all()?;
+                    dir::sync_dir(path.parent().unwrap_or(&path))?;
+                    Ok(Done::Synced)
+                },
+                done,
+            );
+            return;
+        }
         let number = self.in_flight.insert(InFlight::Sync { asker, file });
         turn.sync(disk_key(number), &open, SyncKind::Data);
-        self.metrics.core(self.core).syncs.increment();
     }
 
     fn failed(
