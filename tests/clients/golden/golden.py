@@ -115,9 +115,10 @@ READ = """
 import sys
 from confluent_kafka import Consumer, TopicPartition
 bootstrap, level, *names = sys.argv[1:]
-c = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": level, "check.crcs": True,
-              "enable.partition.eof": True, "auto.offset.reset": "earliest"})
 for name in names:
+    # librdkafka moves a consumer to other partitions only by way of a group coordinator.
+    c = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": level, "check.crcs": True,
+                  "enable.partition.eof": True, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     topic, partition = name.rsplit("-", 1)
     c.assign([TopicPartition(topic, int(partition), -2)])
     while True:
@@ -129,6 +130,7 @@ for name in names:
                 break
             sys.exit(f"{name}: {m.error()}")
         print(repr((name, m.offset(), m.timestamp()[1], m.key(), m.value(), [h for h, _ in m.headers() or []])))
+    c.close()
 """
 
 
