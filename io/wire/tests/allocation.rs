@@ -14,6 +14,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use bytes::{Bytes, BytesMut};
+use corelog_wire::batch::{
+    Action, BatchBuilder, NewRecord, TimestampType, ValidationParams, max_timestamp_record,
+    validate_records,
+};
+use corelog_wire::compress::Codec;
 use corelog_wire::frame::ResponseHeader;
 use corelog_wire::messages::fetch_cursor::FetchCursor;
 use corelog_wire::messages::fetch_writer::{
@@ -229,4 +234,88 @@ fn a_fetch_request_is_read_and_answered_without_an_allocation() {
         writer.finish(&[]);
     });
     assert_eq!((calls, chunks.len()), (0, 9));
+}
+
+fn params() -> ValidationParams {
+    ValidationParams {
+        now_ms: 0,
+        timestamp_type: TimestampType::CreateTime,
+        before_max_ms: i64::MAX,
+        after_max_ms: i64::MAX,
+        compacted: false,
+        target: None,
+        max_batch_bytes: 1 << 20,
+        zstd_allowed: true,
+    }
+}
+
+/// A batch of records of as many zeros each.
+fn zeros(codec: Codec, records: usize, bytes: usize) -> Bytes {
+    let value = vec![0; bytes];
+    let mut builder = BatchBuilder::new(codec);
+    for _ in 0..records {
+        builder.add(&NewRecord {
+            timestamp_ms: 5,
+            key: None,
+            value: Some(&value),
+            headers: &[("name", Some(b"value"))],
+        });
+    }
+    builder.build().unwrap()
+}
+
+#[test]
+fn an_uncompressed_batch_is_checked_without_the_heap() {
+    let batch = zeros(Codec::None, 160, 100);
+    let (held, calls) = measured(|| {
+        let validated = validate_records(&batch, &params()).unwrap();
+        assert_eq!(validated.action, Action::InPlace);
+    });
+    assert_eq!((held, calls), (0, 0));
+}
+
+/// zstd's own memory is not seen here; its window is bounded by the library, and by the 8 MiB that its encoder's usual levels
+/// ask for.
+#[test]
+fn a_small_batch_of_many_megabytes_is_checked_in_a_few_hundred_kilobytes() {
+    const HELD_MAX: usize = 300 << 10;
+    // One record, and many.
+    for (codec, records, bytes) in [
+        (Codec::Zstd, 1, 100 << 20),
+        (Codec::Zstd, 1000, 20 << 10),
+        (Codec::Gzip, 1, 20 << 20),
+        (Codec::Gzip, 1000, 20 << 10),
+        (Codec::Lz4, 1, 20 << 20),
+        (Codec::Lz4, 1000, 20 << 10),
+    ] {
+        let batch = zeros(codec, records, bytes);
+        assert!(batch.len() < 1 << 20, "{} bytes", batch.len());
+        let (held, _) = measured(|| {
+            let validated = validate_records(&batch, &params()).unwrap();
+            assert_eq!(validated.action, Action::InPlace);
+            max_timestamp_record(&batch).unwrap().unwrap();
+        });
+        assert!(held < HELD_MAX, "{codec:?}: {held} bytes");
+    }
+}
+
+#[test]
+fn recompressing_holds_little_more_than_the_result() {
+    let batch = zeros(Codec::Lz4, 1000, 20 << 10);
+    let params = ValidationParams {
+        target: Some((Codec::Gzip, 6)),
+        ..params()
+    };
+    let (held, _) = measured(|| {
+        let validated = validate_records(&batch, &params).unwrap();
+        assert!(matches!(validated.action, Action::Rewritten(_)));
+    });
+    assert!(held < 1 << 20, "{held} bytes");
+    // Uncompressed it would be more than the topic takes; that is noticed long before all of it is there.
+    let plain = ValidationParams {
+        target: Some((Codec::None, 0)),
+        ..params
+    };
+    let (held, _) = measured(|| assert!(validate_records(&batch, &plain).is_err()));
+    assert!(held < 4 << 20, "{held} bytes");
 }

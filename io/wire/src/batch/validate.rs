@@ -3,8 +3,6 @@
 //! Records are walked once and never copied; compressed ones are decompressed piece by piece, so that a small batch that inflates without end costs
 //! time but no memory.
 
-use std::ops::RangeInclusive;
-
 use bytes::{Bytes, BytesMut};
 
 use super::header::{BatchHeader, HEADER_LEN, TimestampType, set_max_timestamp, verify_crc};
@@ -172,8 +170,9 @@ const PROBLEMS_MAX: usize = 1000;
 struct Walk<'a> {
     params: &'a ValidationParams,
     base_timestamp: i64,
-    /// What timestamps are allowed, the ends included.
-    times: RangeInclusive<i64>,
+    /// What timestamps are allowed, both included.
+    earliest: i64,
+    latest: i64,
     index: i32,
     max_timestamp: i64,
     /// Whether the offset deltas are 0, 1, 2 and so on.
@@ -185,17 +184,18 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(header: &BatchHeader, params: &'a ValidationParams) -> Walk<'a> {
-        let times = match params.timestamp_type {
-            TimestampType::CreateTime => {
-                let earliest = params.now_ms.saturating_sub(params.before_max_ms);
-                earliest..=params.now_ms.saturating_add(params.after_max_ms)
-            }
-            TimestampType::LogAppendTime => i64::MIN..=i64::MAX,
+        let (earliest, latest) = match params.timestamp_type {
+            TimestampType::CreateTime => (
+                params.now_ms.saturating_sub(params.before_max_ms),
+                params.now_ms.saturating_add(params.after_max_ms),
+            ),
+            TimestampType::LogAppendTime => (i64::MIN, i64::MAX),
         };
         Walk {
             params,
             base_timestamp: header.base_timestamp,
-            times,
+            earliest,
+            latest,
             index: 0,
             max_timestamp: NO_TIMESTAMP,
             consecutive: true,
@@ -207,7 +207,8 @@ impl<'a> Walk<'a> {
     #[inline]
     fn record(&mut self, offset_delta: i32, timestamp_delta: i64, has_key: bool) {
         let timestamp = self.base_timestamp.wrapping_add(timestamp_delta);
-        let in_time = self.times.contains(&timestamp) || timestamp == NO_TIMESTAMP;
+        let in_time =
+            (self.earliest..=self.latest).contains(&timestamp) || timestamp == NO_TIMESTAMP;
         let keyed = has_key || !self.params.compacted;
         if !(in_time && keyed) {
             self.refuse(keyed);

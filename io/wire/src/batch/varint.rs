@@ -60,6 +60,10 @@ impl<'a> Cursor<'a> {
                 self.rest = rest;
                 Ok(unzigzag64(u64::from(a)))
             }
+            [a, b, ref rest @ ..] if b < 0x80 => {
+                self.rest = rest;
+                Ok(unzigzag64(u64::from(a & 0x7f) | u64::from(b) << 7))
+            }
             _ => Ok(unzigzag64(self.long_varint(10)?)),
         }
     }
