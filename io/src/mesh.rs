@@ -90,14 +90,17 @@ impl<T: Send> MeshPort<T> {
         self.to[to].as_mut().map_or(0, Producer::free_now)
     }
 
-    /// Rings each sleeping peer that got messages; they leave with the turn's next `wait`.
-    pub fn flush(&mut self, turn: &mut Turn) {
+    /// Rings each sleeping peer that got messages, and says how many; they leave with the turn's next `wait`.
+    pub fn flush(&mut self, turn: &mut Turn) -> usize {
+        let mut rung = 0;
         for peer in self.unrung.drain(..) {
             // A peer without a doorbell has not slept yet, and looks at its rings before it does.
             if let Some(doorbell) = self.doorbells[peer].get() {
                 turn.ring(doorbell);
+                rung += 1;
             }
         }
+        rung
     }
 
     /// For the closure of `Turn::wait`.

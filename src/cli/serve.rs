@@ -1,5 +1,5 @@
 //! `corelog serve` and `corelog format`: from settings to a running broker, or to formatted directories. Everything that can be wrong is found before
-//! anything is touched: settings first, then the console's address, then locks and identities.
+//! anything is touched: settings first, then the host and the addresses, then locks and identities.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,6 +26,8 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         Some(address) => Some(Console::bind(address)?),
         None => None,
     };
+    let told = |error: engine::percore::ServeError| Failure::Told(error.to_string());
+    let bound = engine::percore::prepare(&config).map_err(told)?;
     let (identity, locks) = identify(&config, None, Unformatted::FormatIfEmpty, |dir| {
         tracing::info!(directory = %dir, "formatted an empty log directory");
         Ok(())
@@ -36,9 +38,9 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         cluster = %identity.cluster_id,
         "starting"
     );
-    let served = engine::percore::serve(config, identity, console);
+    let served = engine::percore::serve(config, identity, console, bound);
     drop(locks);
-    served.map_err(|error| Failure::Told(error.to_string()))
+    served.map_err(told)
 }
 
 pub(super) fn format(args: &FormatArgs, out: &mut dyn Write) -> Result<(), Failure> {

@@ -248,7 +248,8 @@ impl Disk {
         }
         // What follows a write to the same file comes after it.
         self.write_staged(turn, now, done);
-        if let Some(stall) = self.stall.as_mut().filter(|stall| stall.active) {
+        let holds = |stall: &&mut Stall| stall.active || !stall.held.is_empty();
+        if let Some(stall) = self.stall.as_mut().filter(holds) {
             stall.held.push_back(Held::Effect(shard, effect));
             return;
         }
@@ -326,8 +327,10 @@ impl Disk {
             return;
         }
         let batches = self.staged.take();
-        if self.is_stalled(now) {
-            let stall = self.stall.as_mut().expect("only a stall can be active");
+        // What is held comes first, even if its sign has gone meanwhile.
+        let stalled = self.is_stalled(now);
+        let holds = |stall: &&mut Stall| stalled || !stall.held.is_empty();
+        if let Some(stall) = self.stall.as_mut().filter(holds) {
             stall.held.push_back(Held::Batches(batches));
             return;
         }

@@ -27,7 +27,8 @@ struct Open {
     listener: Listener,
 }
 
-pub(super) struct Bound {
+/// The listeners of a broker that does not accept yet.
+pub struct Bound {
     open: Vec<Open>,
 }
 

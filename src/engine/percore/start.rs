@@ -93,20 +93,25 @@ const DIRECTORIES_EVERY: Duration = Duration::from_secs(10);
 /// A core whose loop stands still for longer is reported.
 const STALL_AFTER: Duration = Duration::from_secs(1);
 
+/// What a start needs from the host, found out and taken before any directory is touched.
+pub fn prepare(config: &BrokerConfig) -> Result<Bound, ServeError> {
+    check_host()?;
+    listen::bind(config)
+}
+
 /// Runs the broker until it is told to stop.
 pub fn serve(
     config: BrokerConfig,
     identity: Identity,
     console: Option<Console>,
+    bound: Bound,
 ) -> Result<(), ServeError> {
-    check_host()?;
     let clock = Clock::starting_now();
     let shards = shard_count(&config);
     let cores: Vec<usize> = chosen_cores(&config)
         .into_iter()
         .take(usize::from(shards))
         .collect();
-    let bound = listen::bind(&config)?;
 
     let metrics = Metrics::new(cores.len());
     let health = Arc::new(Health::new(cores.len()));
@@ -317,6 +322,7 @@ impl Broker {
             recoverer,
             senders.clone(),
             Arc::clone(health),
+            Arc::clone(metrics),
             shards,
             identity.node_id,
         );
@@ -499,12 +505,17 @@ struct KeeperState {
 }
 
 impl Keeper {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what a start has put together, used once"
+    )]
     fn new(
         heard: Receiver<News>,
         dirs: Arc<LogDirs>,
         recoverer: Arc<Recoverer>,
         inboxes: Vec<InboxSender<Mail>>,
         health: Arc<Health>,
+        metrics: Arc<Metrics>,
         shards: u16,
         node_id: i32,
     ) -> Keeper {
@@ -517,6 +528,8 @@ impl Keeper {
             recoverer,
             inboxes,
             health,
+            metrics,
+            uncounted: None,
             shards_left: shards,
             node_id,
             broker_epoch: -1,
@@ -561,6 +574,9 @@ struct Keeping {
     recoverer: Arc<Recoverer>,
     inboxes: Vec<InboxSender<Mail>>,
     health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    /// The newest image, while the metrics do not show it yet.
+    uncounted: Option<Arc<Image>>,
     shards_left: u16,
     node_id: i32,
     /// Of this run's registration, for the sign of a clean stop.
@@ -574,6 +590,7 @@ impl Keeping {
     fn run(mut self) -> Result<(), String> {
         let mut next_checkpoint = Instant::now() + CHECKPOINT_EVERY;
         let mut next_directories = Instant::now();
+        let mut next_count = Instant::now();
         loop {
             match self.heard.recv_timeout(KEEP_EVERY) {
                 Ok(news) => self.on(news),
@@ -587,6 +604,10 @@ impl Keeping {
                     |directories| Mail::Directories(Arc::clone(directories)),
                     &Arc::new(self.dirs.view()),
                 );
+            }
+            if now >= next_count {
+                next_count = now + KEEP_EVERY;
+                self.count();
             }
             if now >= next_checkpoint {
                 next_checkpoint = now + CHECKPOINT_EVERY;
@@ -623,6 +644,7 @@ impl Keeping {
                 if first {
                     let _ = self.first.send(());
                 }
+                self.uncounted = Some(image);
             }
             News::Checkpoint(reports) => self.dirs.note(&reports),
             News::ShardStopped(shard) => {
@@ -634,6 +656,21 @@ impl Keeping {
                 self.tell(|logs| Mail::Offline { logs: logs.clone() }, &logs);
             }
         }
+    }
+
+    /// Walks the whole image, so not for each of many that follow each other.
+    fn count(&mut self) {
+        let Some(image) = self.uncounted.take() else {
+            return;
+        };
+        let partitions = || image.topics().flat_map(|topic| &topic.partitions);
+        let here = partitions().filter(|partition| partition.replicas.contains(&self.node_id));
+        let led = partitions().filter(|partition| partition.leader == self.node_id);
+        let broker = &self.metrics.broker;
+        broker.topics.set(image.topic_count() as i64);
+        broker.partitions.set(here.count() as i64);
+        broker.leaders.set(led.count() as i64);
+        broker.metadata_offset.set(image.offset);
     }
 
     fn tell<T>(&self, mail: impl Fn(&T) -> Mail, what: &T) {

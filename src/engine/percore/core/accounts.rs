@@ -119,6 +119,11 @@ impl Core {
             .credit(CreditKind::Parked)
             .free
             .set((credits.parked_max - credits.parked) as i64);
+        let out = self.out.iter().max().copied().unwrap_or_default();
+        counters
+            .credit(CreditKind::RingSlots)
+            .free
+            .set(self.parts.limits.ring_parts_max.saturating_sub(out) as i64);
         counters
             .credit(CreditKind::RingSlots)
             .waiters

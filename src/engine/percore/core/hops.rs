@@ -43,7 +43,8 @@ impl Core {
                 }
             }
         }
-        self.parts.mesh.flush(&mut self.parts.turn);
+        let rung = self.parts.mesh.flush(&mut self.parts.turn);
+        self.counters().doorbells.add(rung as u64);
     }
 
     /// Is there room for one more request's parts on the way to every other core?
