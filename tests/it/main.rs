@@ -1,0 +1,33 @@
+//! The real binary, spoken to over real sockets.
+//!
+//! Every case starts a broker of its own on an empty directory ([`broker::Home`]), sends raw frames made by the wire crate's codecs
+//! ([`client::Client`]) and ends the broker. Nothing waits for ever: sockets time out, polls have a deadline, and a broker that outlives its case
+//! is killed, which fails what still reads from it.
+//!
+//! Not here: other people's clients (`tests/clients`), crashes in long loops (`tests/crash`), speed (`perf`).
+#![allow(
+    clippy::unwrap_used,
+    reason = "what cannot be unwrapped is the case's failure"
+)]
+#![allow(
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "the broker's own files have names of one case"
+)]
+
+mod broker;
+mod client;
+mod proc;
+mod topic;
+
+mod backpressure;
+mod console;
+mod failed_starts;
+mod fetching;
+mod hostile;
+mod idle;
+mod ordering;
+mod producing;
+mod restarts;
+mod sessions;
+mod starting;
+mod versions;
