@@ -687,7 +687,7 @@ impl Disk {
             stall.next_look = now.mono.after_ms(STALL_LOOK_MS);
             stall.active = stall.sign.exists();
         }
-        stall.active || !stall.held.is_empty() && stall.active
+        stall.active
     }
 }
 
