@@ -284,9 +284,11 @@ fn newest_snapshot(directory: &Path) -> io::Result<Option<SnapshotFile>> {
 }
 
 fn read_segments(directory: &Path) -> io::Result<Vec<Bytes>> {
-    let logs = names(directory)?
-        .into_iter()
-        .filter(|name| name.ends_with(".log"));
+    let logs = names(directory)?.into_iter().filter(|name| {
+        Path::new(name)
+            .extension()
+            .is_some_and(|extension| extension == "log")
+    });
     logs.map(|name| fs::read(directory.join(name)).map(Bytes::from))
         .collect()
 }

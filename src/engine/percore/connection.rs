@@ -172,7 +172,9 @@ impl Connection {
                 Outcome::Silent => {}
                 Outcome::Frame(Pieces::One(piece)) => self.put(piece),
                 Outcome::Frame(Pieces::Many(pieces)) => {
-                    pieces.into_iter().for_each(|piece| self.put(piece))
+                    for piece in pieces {
+                        self.put(piece);
+                    }
                 }
             }
         }

@@ -287,7 +287,7 @@ impl Core {
                 Hop::Cancel { shard, to } => self.deliver(shard, Event::Cancelled { to }),
                 Hop::Freight(slot) => match self.parts.hops.take(slot) {
                     Some(Freight::Part { shard, to, part }) => {
-                        self.deliver(shard, Event::Part { to, part })
+                        self.deliver(shard, Event::Part { to, part });
                     }
                     Some(Freight::Reply { to, reply }) => {
                         if !matches!(reply, Reply::FetchWake(_)) {
@@ -296,7 +296,7 @@ impl Core {
                         self.on_reply(to, reply);
                     }
                     Some(Freight::Message { from, to, message }) => {
-                        self.deliver(to, Event::Message { from, message })
+                        self.deliver(to, Event::Message { from, message });
                     }
                     None => panic!("a hop from core {from} names an empty slot"),
                 },
@@ -335,7 +335,7 @@ impl Core {
                 ),
                 Mail::Placed { log, directory } => self.parts.disk.place(log, directory),
                 Mail::Opened { shard, log, opened } => {
-                    self.deliver(shard, Event::Opened { log, opened })
+                    self.deliver(shard, Event::Opened { log, opened });
                 }
                 Mail::Offline { logs } => {
                     for seat in 0..self.parts.seats.len() {

@@ -188,6 +188,10 @@ enum Held {
 const STALL_LOOK_MS: u64 = 20;
 
 impl Disk {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what a start has put together, used once"
+    )]
     pub(super) fn new(
         dirs: Arc<LogDirs>,
         slow: Arc<Slow>,
@@ -307,7 +311,7 @@ impl Disk {
                 delay_ms,
             } => self.delete(asker(op), &files, delay_ms, done),
             Effect::CreateLog { op, log, name } => {
-                self.create_log(asker(op), log, name.to_string())
+                self.create_log(asker(op), log, name.to_string());
             }
             Effect::DeleteLog { op, log, delay_ms } => self.delete_log(asker(op), log, delay_ms),
             Effect::OpenLog { log, .. } => self.slow.open_log(shard, log, self.inbox.clone()),
@@ -622,7 +626,7 @@ impl Disk {
                     outcome: Ok(Done::Synced),
                 }),
                 (Some(InFlight::Sync { asker, file }), Err(error)) => {
-                    self.failed(asker, file, "sync", &error, done)
+                    self.failed(asker, file, "sync", &error, done);
                 }
                 (Some(InFlight::Background { file, .. }), Err(error))
                     if !is_unsupported(&error) =>

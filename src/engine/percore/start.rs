@@ -83,7 +83,7 @@ const REQUEST_COUNT_CHUNK: u64 = 16;
 /// How long the start waits for the first image.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a stop may take before it is called unclean.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 /// Checkpoint files are written this often at most; L-5 has 5 s for the most urgent of them.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 /// Housekeeping looks around this often.
@@ -687,10 +687,10 @@ impl Keeping {
             }
             match self.dirs.stray(place.directory, &place.name) {
                 Ok(renamed) => {
-                    tracing::warn!(directory = %renamed.display(), "not in the metadata: renamed; remove it if its data is not needed")
+                    tracing::warn!(directory = %renamed.display(), "not in the metadata: renamed; remove it if its data is not needed");
                 }
                 Err(error) => {
-                    tracing::error!(name = place.name, %error, "cannot rename a stray replica")
+                    tracing::error!(name = place.name, %error, "cannot rename a stray replica");
                 }
             }
             self.dirs.forget(log);
