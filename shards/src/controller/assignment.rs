@@ -6,10 +6,10 @@
 use corelog_wire::records::metadata::MetadataRecord;
 use smallvec::SmallVec;
 
-use super::random::Random;
 use super::request::Refusal;
 use crate::base::error_code::ErrorCode;
 use crate::base::ids::{ShardId, Uuid};
+use crate::base::random::Random;
 use crate::metadata::snapshot::partition_record;
 use crate::metadata::{Image, PartitionMeta, Replicas};
 

@@ -3,8 +3,8 @@
 use corelog_wire::records::metadata::MetadataRecord;
 
 use super::Settings;
-use super::random::Random;
 use super::request::{Ask, Reply};
+use crate::base::random::Random;
 use crate::metadata::Image;
 
 /// What a request comes to. The records stand in one batch: all of them or none.

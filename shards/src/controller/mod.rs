@@ -11,7 +11,6 @@ mod decision;
 mod leader;
 mod load;
 mod quorum_state;
-mod random;
 pub mod request;
 mod settings;
 mod snapshot_file;

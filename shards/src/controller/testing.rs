@@ -6,10 +6,10 @@ use corelog_wire::records::metadata::MetadataRecord;
 
 use super::Settings;
 use super::decision::{Decider, Decision, decide};
-use super::random::Random;
 use super::request::Ask;
 use super::start::register_broker;
 use crate::base::ids::{Text, Uuid};
+use crate::base::random::Random;
 use crate::metadata::{Endpoint, Identity, Replay};
 
 pub(super) fn settings() -> Settings {

@@ -1,16 +1,16 @@
 //! Random ids. The randomness is the engine's: a seed that it gives at start; the sequence from there is fixed.
 
-use crate::base::ids::Uuid;
+use super::ids::Uuid;
 
 /// A source of random numbers (SplitMix64). Not for secrets.
-pub(super) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Random {
+    pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    pub(super) fn number(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -19,12 +19,12 @@ impl Random {
     }
 
     /// A number below `end`, which is not 0.
-    pub(super) fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end as u64) as usize
     }
 
     /// A random (version 4) id that is not reserved and whose text does not begin with '-', which command lines take for an option (W-6).
-    pub(super) fn uuid(&mut self) -> Uuid {
+    pub fn uuid(&mut self) -> Uuid {
         loop {
             let value = (u128::from(self.number()) << 64) | u128::from(self.number());
             let mut bytes = value.to_be_bytes();
