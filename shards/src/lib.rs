@@ -9,8 +9,10 @@
 
 pub mod base;
 pub mod controller;
+pub mod coordinator;
 pub mod effect;
 pub mod event;
+pub mod group;
 pub mod log;
 pub mod metadata;
 pub mod part;

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::base::error_code::ErrorCode;
 use crate::base::ids::{Text, TopicPartition};
 use crate::effect::Chunks;
-use crate::{controller, partition::fetch_session};
+use crate::{controller, group, partition::fetch_session};
 
 /// Most requests touch one partition per owner: no allocation for these.
 pub type Entries<T> = SmallVec<[T; 1]>;
@@ -33,6 +33,8 @@ pub enum Part {
     DescribeProducers(Box<Vec<(u32, PartitionRef)>>),
     /// Sizes of all partitions of this shard, or of the named ones.
     DescribeLogs(Option<Vec<TopicPartition>>),
+    /// The request's answer comes when the group has one: a JoinGroup may wait for minutes.
+    Group(Box<group::Request>),
     /// Only shard 0 has a controller.
     Controller(Box<controller::Request>),
 }
@@ -50,6 +52,7 @@ pub enum Reply {
     DeleteRecords(Vec<DeletedRecords>),
     DescribeProducers(Vec<DescribedProducers>),
     DescribeLogs(Vec<DescribedLog>),
+    Group(Box<group::Reply>),
     Controller(Box<controller::Reply>),
 }
 

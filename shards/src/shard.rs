@@ -14,11 +14,14 @@ use crate::base::error_code::ErrorCode;
 use crate::base::ids::{Op, ReplyTo, ShardId, TopicPartition};
 use crate::base::time::{Mono, Now};
 use crate::controller::Controller;
+use crate::coordinator::Ask;
 use crate::effect::{Effect, Message, Outbox};
 use crate::event::Event;
+use crate::group::Groups;
 use crate::metadata::Image;
 use crate::part::{Part, PartitionRef, Reply};
 use crate::partition::fetch_session::FetchSessions;
+use crate::partition::internal::InternalDone;
 use crate::partition::{Partitions, PartitionsConfig, partitions_of, refuse};
 
 /// What a shard is told once.
@@ -37,7 +40,7 @@ pub struct ShardConfig {
     pub fetch_session_slots: usize,
     /// `log.retention.check.interval.ms`
     pub retention_check_interval_ms: u64,
-    /// Makes fetch session ids differ between runs.
+    /// Makes the ids of fetch sessions and group members differ between runs.
     pub seed: u64,
     /// Shard 0 only.
     pub controller: Option<Box<Controller>>,
@@ -49,6 +52,7 @@ pub struct Shard {
     image: Option<Arc<Image>>,
     partitions: Partitions,
     sessions: FetchSessions,
+    groups: Groups,
     controller: Option<Box<Controller>>,
     /// First in, first out, as far as the same partition is concerned.
     parked: VecDeque<Parked>,
@@ -90,6 +94,7 @@ impl Shard {
                 config.fetch_session_slots,
                 config.seed,
             ),
+            groups: Groups::new(config.id, config.seed),
             controller: config.controller,
             parked: VecDeque::new(),
             parked_max: config.parked_max,
@@ -106,9 +111,14 @@ impl Shard {
         &self.partitions
     }
 
-    /// For coordinators, which append to partitions and read them.
-    pub fn partitions_mut(&mut self) -> &mut Partitions {
+    #[cfg(test)]
+    pub(crate) fn partitions_mut(&mut self) -> &mut Partitions {
         &mut self.partitions
+    }
+
+    /// The groups, for the same.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// Takes one fact, adds wishes to `out`. Never waits, never fails.
@@ -118,6 +128,7 @@ impl Shard {
             Event::Cancelled { to } => {
                 self.parked.retain(|parked| parked.to != to);
                 self.partitions.cancel(to);
+                self.groups.cancel(to);
                 if let Some(controller) = &mut self.controller {
                     controller.on_cancelled(to);
                 }
@@ -144,8 +155,59 @@ impl Shard {
         }
         if self.partitions.take_came_online() {
             self.unpark(now, out);
+            self.groups.on_online();
         }
+        self.serve_coordinators(now, out);
         self.stop_if_ready(out);
+    }
+
+    /// Carries out what coordinators ask of partitions, and brings them what is finished, until both are quiet.
+    fn serve_coordinators(&mut self, now: Now, out: &mut Outbox) {
+        loop {
+            let asks = self.groups.take_asks();
+            for ask in asks {
+                self.carry_out(now, ask, out);
+            }
+            let finished = self.partitions.take_internal();
+            if finished.is_empty() {
+                return;
+            }
+            for done in finished {
+                match done {
+                    InternalDone::Appended { ticket, result } => {
+                        self.groups
+                            .on_appended(now, ticket, result.map(|_| ()), out);
+                    }
+                    InternalDone::Read { ticket, result } => {
+                        self.groups.on_read(now, ticket, result, out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: Now, ask: Ask, out: &mut Outbox) {
+        match ask {
+            Ask::Append {
+                partition,
+                batch,
+                ticket,
+            } => {
+                // One that is refused comes back among the finished ones, like any other.
+                let _: Result<i64, ErrorCode> = self
+                    .partitions
+                    .append_internal(now, partition, batch, ticket, out);
+            }
+            Ask::Read {
+                partition,
+                offset,
+                max_bytes,
+                ticket,
+            } => {
+                self.partitions
+                    .read_internal(now, partition, offset, max_bytes, ticket, out);
+            }
+        }
     }
 
     /// When `Event::Tick` is due; `None` = nothing waits for time.
@@ -159,10 +221,8 @@ impl Shard {
             .controller
             .as_ref()
             .and_then(|controller| controller.next_deadline());
-        [parked, controller, self.partitions.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let own = [self.partitions.next_deadline(), self.groups.next_deadline()];
+        own.into_iter().chain([parked, controller]).flatten().min()
     }
 
     fn on_part(&mut self, now: Now, to: ReplyTo, part: Part, out: &mut Outbox) {
@@ -235,6 +295,7 @@ impl Shard {
                 self.partitions.describe_producers(to, &entries, out);
             }
             Part::DescribeLogs(named) => self.partitions.describe_logs(to, named.as_deref(), out),
+            Part::Group(request) => self.groups.on_request(now, to, &request, out),
             Part::Controller(request) => match &mut self.controller {
                 Some(controller) => controller.on_request(now, to, &request, out),
                 None => tracing::error!(
@@ -256,6 +317,7 @@ impl Shard {
         }
         let old = self.image.replace(Arc::clone(&image));
         self.partitions.on_image(now, old.as_deref(), &image, out);
+        self.groups.on_image(now, old.as_deref(), &image, out);
         self.unpark(now, out);
         out.push(Effect::Send {
             to: ShardId(0),
@@ -275,6 +337,7 @@ impl Shard {
             !late
         });
         self.partitions.tick(now, out);
+        self.groups.tick(now, out);
         if let Some(controller) = &mut self.controller {
             controller.on_tick(now, out);
         }
@@ -285,6 +348,7 @@ impl Shard {
             return;
         }
         self.stopping = Stopping::Asked;
+        self.groups.stop(out);
         self.partitions.stop(now, out);
         if let Some(controller) = &mut self.controller {
             controller.stop(now, out);

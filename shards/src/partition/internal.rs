@@ -95,7 +95,7 @@ impl Partitions {
         Ok(base_offset)
     }
 
-    /// Reads whole batches from `offset` up to the log's end (G-3: a coordinator loads what its leader's log holds).
+    /// Reads whole batches from `offset`, or from the log's start if that is later, up to the log's end (G-3: a coordinator loads what its leader's log holds).
     pub fn read_internal(
         &mut self,
         now: Now,
@@ -129,12 +129,12 @@ impl Partitions {
             .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         let log = partition.log()?;
         let request = ReadRequest {
-            offset,
+            offset: offset.max(log.log_start()),
             bound: log.log_end(),
             max_bytes,
             at_least_one: true,
         };
-        if offset == request.bound {
+        if request.offset == request.bound {
             return Ok(Some(Chunks::new()));
         }
         let ticket = Ticket::Internal(ticket).pack();

@@ -33,6 +33,7 @@ pub fn partitions_of(part: &Part) -> SmallVec<[PartitionRef; 4]> {
         Part::DescribeProducers(entries) => {
             entries.iter().map(|(_, partition)| *partition).collect()
         }
+        Part::Group(request) => request.homes(),
         Part::SessionBegin(_)
         | Part::SessionEnd(_)
         | Part::DescribeLogs(_)
@@ -112,6 +113,7 @@ pub fn refuse(part: &Part, code: ErrorCode) -> Option<Reply> {
             };
             Reply::DescribeProducers(entries.iter().map(|(at, _)| refused(*at)).collect())
         }
+        Part::Group(request) => Reply::Group(Box::new(request.unserved(code))),
         Part::SessionBegin(_)
         | Part::SessionEnd(_)
         | Part::DescribeLogs(_)

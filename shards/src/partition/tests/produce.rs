@@ -355,9 +355,11 @@ fn internal_appends_are_committed_like_acks_all_and_read_back() {
         "nothing is written yet"
     );
     let written: Vec<_> = out.drain().collect();
-    rig.shard.held.extend(written);
-    rig.shard.release();
-    let partitions = rig.shard.shard.partitions_mut();
+    for effect in written {
+        if let crate::effect::Effect::Write { op, .. } = effect {
+            partitions.done(now, op, Ok(crate::event::Done::Written), &mut out);
+        }
+    }
     let done = partitions.take_internal();
     assert!(
         matches!(
