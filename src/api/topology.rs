@@ -26,6 +26,8 @@ pub(super) const CLUSTER_OPERATIONS: i32 = bits(&[
     ALTER_CONFIGS,
     IDEMPOTENT_WRITE,
 ]);
+pub(super) const GROUP_OPERATIONS: i32 =
+    bits(&[READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]);
 /// Operations were not asked for.
 pub(super) const OPERATIONS_UNASKED: i32 = i32::MIN;
 
