@@ -68,14 +68,15 @@ impl MemoryPlan {
     }
 }
 
-/// A request must fit into the pool that it is paid from. Kafka's default is lowered to that; a value that was given is not.
+/// A request must fit into the pool that it is paid from. Kafka's default is lowered to half of that, so that others can be read beside the largest
+/// one; a value that was given is not lowered.
 fn request_max(settings: &Settings, requests: u64) -> Result<u32, ConfigError> {
     let max: u32 = settings.number("socket.request.max.bytes");
+    if settings.given_value("socket.request.max.bytes").is_none() {
+        return Ok(u32::try_from(requests / 2).map_or(max, |half| half.min(max)));
+    }
     if u64::from(max) <= requests {
         return Ok(max);
-    }
-    if settings.given_value("socket.request.max.bytes").is_none() {
-        return Ok(u32::try_from(requests).unwrap_or(max));
     }
     Err(ConfigError::one(format!(
         "socket.request.max.bytes={max}: larger than the pool of {requests} bytes that requests are paid from, so the largest request could never \
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(plan(&[], 2 << 30).unwrap().budget, 512 * MIB);
         assert_eq!(plan(&[], 64 << 30).unwrap().budget, 1 << 30);
         assert_eq!(plan(&[], 64 << 30).unwrap().request_max, 104_857_600);
-        assert_eq!(plan(&[], 256 * MIB).unwrap().request_max as u64, 16 * MIB);
+        assert_eq!(plan(&[], 256 * MIB).unwrap().request_max as u64, 8 * MIB);
     }
 
     #[test]

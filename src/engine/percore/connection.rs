@@ -22,8 +22,8 @@ pub(super) enum Receive {
     Off,
     /// Waiting for first bytes without owning a buffer.
     Cold(OpId),
-    /// Receiving into the connection's own buffer, `window` bytes of credit in hand.
-    Hot { op: OpId, window: usize },
+    /// Receiving into the connection's own buffer; a frame of `committed` bytes is paid for to its end (0 = none).
+    Hot { op: OpId, committed: usize },
 }
 
 /// The credit that a connection waits for.
@@ -70,6 +70,8 @@ pub(super) struct Connection {
     pub(super) buffer: BytesMut,
     /// Bytes of the request pool that this connection holds for its buffer and its armed window.
     pub(super) paid: usize,
+    /// How many of them no frame needs that is paid for to its end.
+    pub(super) loose: usize,
     pub(super) order: ReplyOrder,
     /// Reply bytes reserved for answers that have not left yet.
     pub(super) reply_paid: usize,
@@ -111,6 +113,7 @@ impl Connection {
             receive: Receive::Off,
             buffer: BytesMut::new(),
             paid: 0,
+            loose: 0,
             order: ReplyOrder::default(),
             reply_paid: 0,
             hot: false,

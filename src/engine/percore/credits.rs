@@ -51,8 +51,39 @@ impl Kind {
     }
 }
 
+/// How much of the request pool this core's connections may hold without a frame that is paid for to its end. What all cores hold so leaves room
+/// for the largest frame: this is why frames that wait for credits do not wait for each other.
+#[derive(Debug)]
+pub(super) struct Loose {
+    held: usize,
+    max: usize,
+}
+
+impl Loose {
+    /// The share of one of `cores`.
+    pub(super) fn new(pool: u64, largest: u64, cores: usize) -> Loose {
+        let max = pool.saturating_sub(largest) as usize / cores;
+        Loose { held: 0, max }
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.max.saturating_sub(self.held)
+    }
+
+    /// Notes `bytes` as held; returns them for the connection's own account.
+    pub(super) fn take(&mut self, bytes: usize) -> usize {
+        self.held += bytes;
+        bytes
+    }
+
+    pub(super) fn give(&mut self, bytes: usize) {
+        self.held -= bytes;
+    }
+}
+
 pub(super) struct CoreCredits {
     pub(super) request_bytes: Kind,
+    pub(super) loose: Loose,
     pub(super) request_count: Kind,
     pub(super) reply_bytes: Kind,
     /// Connections that wait for room in a ring.
@@ -67,10 +98,12 @@ impl CoreCredits {
         request_bytes: (Share, CreditStats),
         request_count: (Share, CreditStats),
         reply_bytes: (Share, CreditStats),
+        loose: Loose,
         parked_max: usize,
     ) -> CoreCredits {
         CoreCredits {
             request_bytes: Kind::new(request_bytes),
+            loose,
             request_count: Kind::new(request_count),
             reply_bytes: Kind::new(reply_bytes),
             ring_waiters: VecDeque::new(),

@@ -24,10 +24,11 @@ use corelog_shards::base::ids::{METADATA_LOG, ShardId, TopicPartition};
 use corelog_shards::effect::{Outbox, PartitionCheckpoint};
 use corelog_shards::metadata::Image;
 use corelog_shards::shard::{Shard, ShardConfig};
+use corelog_wire::frame::PREFIX_LENGTH;
 use rustc_hash::FxHashSet;
 
 use super::core::{Core, Limits, Parts, Seat};
-use super::credits::CoreCredits;
+use super::credits::{CoreCredits, Loose};
 use super::disk::Disk;
 use super::hop::{Hop, Hops};
 use super::listen::{self, Bound};
@@ -466,6 +467,7 @@ fn core_credits(config: &BrokerConfig, cores: usize) -> Result<Vec<CoreCredits>,
         REQUEST_COUNT_CHUNK,
     )?;
     let (reply_bytes, reply_stats) = pool(config.memory.replies, 1, REQUEST_BYTES_CHUNK)?;
+    let largest_frame = u64::from(config.memory.request_max) + PREFIX_LENGTH as u64;
     let each = request_bytes
         .into_iter()
         .zip(request_count)
@@ -476,6 +478,7 @@ fn core_credits(config: &BrokerConfig, cores: usize) -> Result<Vec<CoreCredits>,
                 (bytes, byte_stats.clone()),
                 (count, count_stats.clone()),
                 (reply, reply_stats.clone()),
+                Loose::new(config.memory.requests, largest_frame, cores),
                 PARKED_MAX / cores,
             )
         })

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use corelog_io::buffer::BufferPool;
 use corelog_io::net::Socket;
 use corelog_io::turn::is_cancelled;
+use corelog_wire::frame::PREFIX_LENGTH;
 
 use super::super::connection::{Connection, Lacks, Next, Receive};
 use super::{Core, KIND_RECEIVE, KIND_SEND, SWEEP_MS, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, key};
@@ -99,11 +100,14 @@ impl Core {
         if connection.receive != Receive::Off {
             return;
         }
+        let woken = connection.woken == Some(Lacks::RequestBytes);
         if !connection.hot && connection.buffer.is_empty() {
-            if self.parts.credits.request_bytes.waiters() > 0 {
+            if !woken && self.parts.credits.request_bytes.waiters() > 0 {
                 self.lack(index, Lacks::RequestBytes);
                 return;
             }
+            self.was_served(index);
+            let connection = &mut self.connections[index];
             let op = self
                 .parts
                 .turn
@@ -111,33 +115,35 @@ impl Core {
             connection.receive = Receive::Cold(op);
             return;
         }
-        let least = missing.clamp(1, STEP_BYTES_MAX);
-        let wanted = least.max(connection.window);
-        // A frame is read only when all of it is paid for, or two halves could wait for each other for ever.
-        let whole = missing.max(1);
-        let woken = connection.woken == Some(Lacks::RequestBytes);
-        let window = if self
-            .parts
-            .credits
-            .request_bytes
-            .take(whole.max(wanted), woken)
-        {
-            whole.max(wanted)
-        } else if self.parts.credits.request_bytes.take(whole, woken) {
-            whole
-        } else {
+        let credits = &mut self.parts.credits;
+        credits.loose.give(std::mem::take(&mut connection.loose));
+        let state = Held {
+            have: connection.buffer.len(),
+            paid: connection.paid,
+            missing,
+            window: connection.window,
+        };
+        let pool = credits.request_bytes.total() as usize;
+        let plans = state.plans(pool, credits.loose.room());
+        let plan = plans
+            .into_iter()
+            .flatten()
+            .find(|plan| credits.request_bytes.take(plan.cost, woken));
+        let Some(plan) = plan else {
+            // What is held stays held while it waits.
+            connection.loose = credits.loose.take(state.have.min(state.paid));
             self.lack(index, Lacks::RequestBytes);
             return;
         };
+        connection.paid += plan.cost;
+        connection.loose = credits.loose.take(plan.loose);
         self.was_served(index);
-        self.receive_into(index, window);
+        self.receive_into(index, plan);
     }
 
-    /// `window` bytes are paid for.
-    pub(super) fn receive_into(&mut self, index: usize, window: usize) {
+    fn receive_into(&mut self, index: usize, plan: Plan) {
         let connection = &mut self.connections[index];
-        connection.paid += window;
-        let room = window.min(STEP_BYTES_MAX.max(connection.window));
+        let room = plan.receive.min(STEP_BYTES_MAX.max(connection.window));
         let held = std::mem::take(&mut connection.buffer);
         connection.armed_with_part = !held.is_empty();
         let buffer = with_room(self.parts.turn.pool(), held, room);
@@ -148,7 +154,10 @@ impl Core {
             buffer,
             room,
         );
-        connection.receive = Receive::Hot { op, window };
+        connection.receive = Receive::Hot {
+            op,
+            committed: plan.committed,
+        };
     }
 
     pub(super) fn on_received(
@@ -163,15 +172,18 @@ impl Core {
         let was = std::mem::replace(&mut connection.receive, Receive::Off);
         let got = *result.as_ref().unwrap_or(&0);
         match was {
-            Receive::Hot { window, .. } => {
-                let unused = window.saturating_sub(got);
-                connection.paid -= unused;
+            // What a frame will need stays paid for; the rest of the window was not needed.
+            Receive::Hot { committed, .. } => {
+                let kept = buffer.len().max(committed).min(connection.paid);
+                let unused = std::mem::replace(&mut connection.paid, kept) - kept;
                 self.give_request_bytes(unused);
             }
             // What comes to an idle connection is at most one small provided buffer; it is here whether or not there are credits for it.
             Receive::Cold(_) => {
-                if self.parts.credits.request_bytes.take(got, true) {
+                let credits = &mut self.parts.credits;
+                if credits.loose.room() >= got && credits.request_bytes.take(got, true) {
                     connection.paid += got;
+                    connection.loose += credits.loose.take(got);
                 }
             }
             Receive::Off => {}
@@ -298,6 +310,7 @@ impl Core {
             return;
         }
         let connection = self.connections.remove(index);
+        self.parts.credits.loose.give(connection.loose);
         self.give_request_bytes(connection.paid);
         self.give_reply_bytes(connection.reply_paid);
         self.parts.turn.pool().give(connection.buffer);
@@ -342,6 +355,77 @@ impl Core {
     }
 }
 
+/// What a connection holds of a frame that is not whole yet.
+struct Held {
+    have: usize,
+    paid: usize,
+    /// 0 = the frame's length is not known yet.
+    missing: usize,
+    window: usize,
+}
+
+/// One receive, with what has to be paid for it first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Plan {
+    cost: usize,
+    /// Bytes that may be received.
+    receive: usize,
+    /// Size of the frame that is paid for to its end; 0 = none.
+    committed: usize,
+    /// Bytes held by no such frame.
+    loose: usize,
+}
+
+impl Held {
+    /// The receives that would do, best first; `pool` is all that there is, `loose` what may be held loosely.
+    ///
+    /// A frame is paid for to its end before its bytes come, and stays paid for, or beginnings could wait for each other's credits for ever. Only
+    /// what is loose is not: bytes that come behind a frame, and the first window of a large one, whose length is a mere claim until then. All
+    /// that is loose together leaves room for the largest frame.
+    fn plans(&self, pool: usize, loose: usize) -> [Option<Plan>; 2] {
+        let cost = |bytes: usize| bytes.min(pool).saturating_sub(self.paid);
+        let window = Plan {
+            cost: cost(self.have + self.window),
+            receive: self.window,
+            committed: 0,
+            loose: self.have + self.window,
+        };
+        let fits = |plan: &Plan| plan.loose <= loose;
+        if self.missing == 0 {
+            let prefix = PREFIX_LENGTH - self.have.min(PREFIX_LENGTH - 1);
+            let least = Plan {
+                cost: cost(self.have + prefix),
+                receive: prefix,
+                committed: 0,
+                loose: self.have + prefix,
+            };
+            return [Some(window).filter(fits), Some(least)];
+        }
+        let total = self.have + self.missing;
+        let whole = Plan {
+            cost: cost(total),
+            receive: self.missing,
+            committed: total.min(pool),
+            loose: 0,
+        };
+        if self.missing > WINDOW_BYTES_MAX
+            && self.have < WINDOW_BYTES_MAX
+            && self.paid < total.min(pool)
+            && fits(&window)
+        {
+            return [Some(window), None];
+        }
+        let extra = self.window.saturating_sub(self.missing);
+        let with_more = Plan {
+            cost: cost(total + extra),
+            receive: self.missing + extra,
+            loose: extra,
+            ..whole
+        };
+        [Some(with_more).filter(fits), Some(whole)]
+    }
+}
+
 /// A window that was filled doubles; one that was mostly empty halves.
 fn next_window(window: usize, got: usize) -> usize {
     if got >= window {
@@ -362,4 +446,60 @@ fn with_room(pool: &mut BufferPool, mut held: BytesMut, room: usize) -> BytesMut
     buffer.extend_from_slice(&held);
     pool.give(held);
     buffer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: usize = 16 << 20;
+    const LOOSE: usize = 1 << 20;
+
+    fn held(have: usize, paid: usize, missing: usize) -> Held {
+        Held {
+            have,
+            paid,
+            missing,
+            window: WINDOW_BYTES_MIN,
+        }
+    }
+
+    fn first(held: &Held, loose: usize) -> Plan {
+        held.plans(POOL, loose)
+            .into_iter()
+            .flatten()
+            .next()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_claim_costs_a_window_until_bytes_come() {
+        let plan = first(&held(100, 100, 10 << 20), LOOSE);
+        assert_eq!((plan.cost, plan.committed), (WINDOW_BYTES_MIN, 0));
+        let proven = first(&held(WINDOW_BYTES_MAX, WINDOW_BYTES_MAX, 10 << 20), LOOSE);
+        assert_eq!(proven.cost, 10 << 20);
+        assert_eq!(proven.committed, WINDOW_BYTES_MAX + (10 << 20));
+    }
+
+    #[test]
+    fn a_frame_that_is_paid_for_is_not_paid_for_again() {
+        let plan = first(&held(1000, 300_000, 299_000), 0);
+        assert_eq!((plan.cost, plan.committed), (0, 300_000));
+    }
+
+    #[test]
+    fn without_room_for_loose_bytes_exactly_the_frame_is_read() {
+        let plan = first(&held(10, 10, 500), 0);
+        assert_eq!((plan.cost, plan.receive, plan.loose), (500, 500, 0));
+        let plan = first(&held(1, 1, 0), 0);
+        assert_eq!((plan.cost, plan.receive), (3, 3));
+        let claim = first(&held(100, 100, 10 << 20), 0);
+        assert_eq!(claim.cost, 10 << 20);
+    }
+
+    #[test]
+    fn the_largest_frame_costs_no_more_than_there_is() {
+        let plan = first(&held(4, 4, POOL), 0);
+        assert_eq!((plan.cost, plan.committed), (POOL - 4, POOL));
+    }
 }
