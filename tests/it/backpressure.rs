@@ -12,29 +12,34 @@ use crate::broker::{Broker, Home, eventually};
 use crate::client::frame;
 use crate::console::{get, metric};
 use crate::proc::zero_windows;
-use crate::topic::{append, batch, create, produce_request, produced, read_all, values};
+use crate::topic::{Topic, append, batch, create, produce_request, produced, read_all, values};
 
 const VERSION: i16 = 9;
 const BUDGET: u64 = 64 << 20;
 const PRODUCERS: usize = 200;
-const VALUE_BYTES: usize = 16 << 10;
-/// As much as sockets of both sides and the broker's pools can hold many times over.
-const REQUESTS_EACH_MAX: usize = 1000;
 
 /// A producer that never waits for answers before it sends.
 struct Pusher {
     stream: TcpStream,
     number: usize,
-    topic: crate::topic::Topic,
+    topic: Topic,
     /// Of the frame that is being sent.
     rest: Bytes,
     begun: usize,
+    requests: usize,
+    value_bytes: usize,
     inbox: BytesMut,
     answered: usize,
 }
 
 impl Pusher {
-    fn new(broker: &Broker, number: usize, topic: &crate::topic::Topic) -> Pusher {
+    fn new(
+        broker: &Broker,
+        number: usize,
+        topic: &Topic,
+        requests: usize,
+        value_bytes: usize,
+    ) -> Pusher {
         let stream = TcpStream::connect(broker.address()).unwrap();
         stream.set_nonblocking(true).unwrap();
         Pusher {
@@ -43,13 +48,15 @@ impl Pusher {
             topic: topic.clone(),
             rest: Bytes::new(),
             begun: 0,
+            requests,
+            value_bytes,
             inbox: BytesMut::new(),
             answered: 0,
         }
     }
 
     fn value(&self, n: usize) -> String {
-        format!("{}/{n}/{}", self.number, "x".repeat(VALUE_BYTES))
+        format!("{}/{n}/{}", self.number, "x".repeat(self.value_bytes))
     }
 
     fn partition(&self) -> i32 {
@@ -65,7 +72,7 @@ impl Pusher {
     /// Writes until the socket takes no more; true if it took anything.
     fn push(&mut self) -> bool {
         let mut took = false;
-        while self.begun < REQUESTS_EACH_MAX {
+        while self.begun < self.requests || !self.rest.is_empty() {
             if self.rest.is_empty() {
                 self.rest = self.next_frame();
                 self.begun += 1;
@@ -122,6 +129,8 @@ impl Pusher {
 
 #[test]
 fn a_disk_that_stands_still_stops_the_senders_and_nothing_is_lost() {
+    // As much as sockets of both sides and the broker's pools can hold many times over.
+    const REQUESTS: usize = 1000;
     let home = Home::new();
     let stall = home.path("stall");
     let broker = home.start(
@@ -138,7 +147,7 @@ fn a_disk_that_stands_still_stops_the_senders_and_nothing_is_lost() {
         append(&mut client, &topic, partition, &values("first", 1));
     }
     let mut pushers: Vec<Pusher> = (0..PRODUCERS)
-        .map(|n| Pusher::new(&broker, n, &topic))
+        .map(|n| Pusher::new(&broker, n, &topic, REQUESTS, 16 << 10))
         .collect();
     let at_rest = broker.rss_anon();
 
@@ -157,7 +166,7 @@ fn a_disk_that_stands_still_stops_the_senders_and_nothing_is_lost() {
     });
     let begun: usize = pushers.iter().map(|pusher| pusher.begun).sum();
     assert!(
-        begun < PRODUCERS * REQUESTS_EACH_MAX,
+        begun < PRODUCERS * REQUESTS,
         "every socket took all that there was"
     );
     assert!(
@@ -250,5 +259,35 @@ fn others_are_served_while_one_partition_waits_for_nothing() {
         (0, 0)
     );
     assert_eq!(read_all(&mut client, &topic)[&0].len(), 2);
+    broker.stop();
+}
+
+#[test]
+fn beginnings_of_large_requests_do_not_keep_each_other_from_their_ends() {
+    const REQUESTS: usize = 4;
+    let home = Home::new();
+    // 200 beginnings of a window each are more than the pool of 8 MiB.
+    let broker = home.start(
+        2,
+        &[
+            "memory.budget.bytes=33554432",
+            "socket.request.max.bytes=1048576",
+        ],
+    );
+    let mut client = broker.connect();
+    let topic = create(&mut client, "large", 4);
+    let mut pushers: Vec<Pusher> = (0..PRODUCERS)
+        .map(|n| Pusher::new(&broker, n, &topic, REQUESTS, 200_000))
+        .collect();
+    eventually("every request is answered", || {
+        for pusher in &mut pushers {
+            pusher.push();
+            pusher.take_answers();
+        }
+        pushers
+            .iter()
+            .all(|pusher| pusher.answered == REQUESTS)
+            .then_some(())
+    });
     broker.stop();
 }

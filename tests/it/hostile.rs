@@ -115,6 +115,19 @@ fn lengths_that_cannot_be_close_the_connection() {
 }
 
 #[test]
+fn a_length_that_is_only_claimed_reserves_nothing_and_others_are_served() {
+    let home = Home::new();
+    let mut scene = Scene::new(&home, &[]);
+    let mut claim = FRAME_BYTES_MAX.to_be_bytes().to_vec();
+    claim.extend_from_slice(&raw_frame(0, 9, &[0; 100])[4..]);
+    let held: Vec<Client> = (0..100).map(|_| scene.throw(&claim)).collect();
+    scene.serves();
+    scene.memory_is_bounded();
+    drop(held);
+    scene.end();
+}
+
+#[test]
 fn counts_that_are_only_claimed_reserve_nothing() {
     let home = Home::new();
     let scene = Scene::new(&home, &[]);
