@@ -15,6 +15,10 @@ use crate::api::table;
 use crate::engine::reply_order::{Outcome, Pieces, ReplyOrder};
 use crate::metrics::CreditKind;
 
+/// Bytes that one send hands to the kernel at most. A send says nothing before all of it is in the socket's buffer: with more, a reader that is slow
+/// but steady could not be told from one that takes nothing. With less, large answers cost more system calls.
+const SEND_BYTES_MAX: usize = 1 << 20;
+
 /// How the socket is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Receive {
@@ -183,6 +187,30 @@ impl Connection {
         }
     }
 
+    /// What the next send takes off the outgoing list.
+    pub(super) fn take_outgoing(&mut self) -> Vec<Bytes> {
+        let spare = std::mem::take(&mut self.spare);
+        if self.outgoing_bytes <= SEND_BYTES_MAX {
+            self.sending_bytes = std::mem::take(&mut self.outgoing_bytes);
+            return std::mem::replace(&mut self.outgoing, spare);
+        }
+        let (mut taken, mut left) = (spare, SEND_BYTES_MAX);
+        let whole = self.outgoing.iter().take_while(|piece| {
+            let fits = piece.len() <= left;
+            left -= if fits { piece.len() } else { 0 };
+            fits
+        });
+        let whole = whole.count();
+        taken.extend(self.outgoing.drain(..whole));
+        if left > 0 {
+            // There is more than fits, so there is a piece that did not fit whole.
+            taken.push(self.outgoing[0].split_to(left));
+        }
+        self.sending_bytes = SEND_BYTES_MAX;
+        self.outgoing_bytes -= SEND_BYTES_MAX;
+        taken
+    }
+
     fn put(&mut self, piece: Bytes) {
         self.outgoing_bytes += piece.len();
         self.outgoing.push(piece);
@@ -191,5 +219,40 @@ impl Connection {
     /// Nothing of this connection is in the kernel's hands any more.
     pub(super) fn is_quiet(&self) -> bool {
         !self.sending && self.receive == Receive::Off
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::*;
+
+    fn connection() -> Connection {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let socket = Socket::unconnected(address).unwrap();
+        Connection::new(socket, address.ip(), 0, Mono(0))
+    }
+
+    #[test]
+    fn much_leaves_in_several_sends_and_in_order() {
+        let mut connection = connection();
+        let sizes = [700_000, 700_000, 10, 3_000_000];
+        let mut due = Vec::new();
+        for (byte, size) in (0..).zip(sizes) {
+            let piece = vec![byte; size];
+            due.extend_from_slice(&piece);
+            connection.put(Bytes::from(piece));
+        }
+        let mut sent = Vec::new();
+        while !connection.outgoing.is_empty() {
+            let taken = connection.take_outgoing();
+            let bytes: usize = taken.iter().map(Bytes::len).sum();
+            assert_eq!(bytes, connection.sending_bytes);
+            assert!((1..=SEND_BYTES_MAX).contains(&bytes));
+            sent.extend(taken.concat());
+        }
+        assert_eq!(connection.outgoing_bytes, 0);
+        assert!(sent == due);
     }
 }

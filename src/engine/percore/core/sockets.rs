@@ -236,11 +236,7 @@ impl Core {
         }
         connection.sending = true;
         connection.send_since = self.now.mono;
-        connection.sending_bytes = std::mem::take(&mut connection.outgoing_bytes);
-        let chunks = std::mem::replace(
-            &mut connection.outgoing,
-            std::mem::take(&mut connection.spare),
-        );
+        let chunks = connection.take_outgoing();
         self.parts
             .turn
             .send(key(KIND_SEND, index), &connection.socket, chunks);
