@@ -60,7 +60,8 @@ calls! {
     produce fetch list_offsets metadata offset_commit offset_fetch find_coordinator join_group heartbeat leave_group sync_group describe_groups
     list_groups api_versions create_topics delete_topics delete_records init_producer_id offset_for_leader_epoch describe_configs
     alter_configs describe_log_dirs create_partitions delete_groups incremental_alter_configs offset_delete describe_cluster
-    describe_producers describe_topic_partitions
+    describe_producers describe_topic_partitions alter_replica_log_dirs elect_leaders alter_partition_reassignments
+    list_partition_reassignments describe_quorum update_features unregister_broker list_config_resources
 }
 
 fn named() -> messages::api_versions::Request {
