@@ -52,6 +52,11 @@ impl Connection {
         })
     }
 
+    /// How long an answer may take.
+    pub(crate) fn patience(&self, limit: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(limit))
+    }
+
     /// Writes a request and leaves its answer for later.
     pub(crate) fn send(&mut self, key: i16, version: i16, body: &[u8]) -> io::Result<()> {
         self.correlation += 1;
