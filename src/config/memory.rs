@@ -26,6 +26,8 @@ pub struct MemoryPlan {
 const BUDGET_MAX: u64 = 1 << 30;
 /// Below this the pools are smaller than one ordinary batch per core.
 const BUDGET_MIN: u64 = 16 << 20;
+/// More than this of recent batches is better kept by the page cache, which gives way when memory is short.
+const TAIL_MAX: u64 = 64 << 20;
 /// The budget is this part of what the cgroup (or the machine) has: the rest is for the page cache and for other processes.
 const BUDGET_PART: u64 = 4;
 /// What is assumed where nothing says how much memory there is.
@@ -57,12 +59,13 @@ impl MemoryPlan {
         let request_max = request_max(settings, requests)?;
         let rest = budget - requests;
         let third = rest / 3;
+        let tail = third.min(TAIL_MAX);
         Ok(MemoryPlan {
             budget,
             requests,
             replies: third,
-            tail: third,
-            writes: rest - 2 * third,
+            tail,
+            writes: rest - third - tail,
             request_max,
         })
     }

@@ -29,13 +29,29 @@ pub struct ConsoleError {
     pub why: io::Error,
 }
 
+/// A process that was killed a moment ago may still be giving its ports back: tries for a second before it says that an address is in use.
+pub fn bind_patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..BIND_TRIES {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                std::thread::sleep(BIND_PAUSE)
+            }
+            bound => return bound,
+        }
+    }
+    bind()
+}
+
+const BIND_TRIES: u32 = 20;
+const BIND_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
 impl Console {
     /// Binds early, so that an address in use is told before anything else is touched.
     pub fn bind(address: &str) -> Result<Console, ConsoleError> {
         let bind = || {
             let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no such address");
             for candidate in address.to_socket_addrs()? {
-                match TcpListener::bind(candidate) {
+                match bind_patiently(|| TcpListener::bind(candidate)) {
                     Ok(listener) => {
                         listener.set_nonblocking(true)?;
                         return Ok(listener);

@@ -7,4 +7,4 @@ mod http;
 
 pub use health::{BrokerState, Health};
 pub use housekeeping::Housekeeping;
-pub use http::{Console, ConsoleError};
+pub use http::{Console, ConsoleError, bind_patiently};

@@ -21,8 +21,9 @@ use crate::event::{DiskFailure, Done};
 use crate::log::{Finished, Log, OpenFailure, ReadFailed, TailCache};
 use crate::metadata::{Image, Topic};
 
-/// HW checkpoints every 5 s (L-5); recovery points and log starts ride along.
-const CHECKPOINT_INTERVAL_MS: u64 = 5_000;
+/// Kafka has 5 s for high watermarks and 60 s for recovery points (L-5). Sooner here, because what lies above the recovery point has to be
+/// scanned after a crash; less would only repeat the same lines.
+const CHECKPOINT_INTERVAL_MS: u64 = 1_000;
 /// `log.initial.task.delay.ms` (L-5).
 const INITIAL_TASK_DELAY_MS: u64 = 30_000;
 

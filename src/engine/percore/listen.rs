@@ -14,6 +14,7 @@ use super::start::ServeError;
 use crate::api::BrokerView;
 use crate::config::BrokerConfig;
 use crate::config::format::Identity;
+use crate::console::bind_patiently;
 
 /// Kafka's id of the protocol without TLS and SASL, the only one so far.
 const PLAINTEXT: i16 = 0;
@@ -59,7 +60,8 @@ pub(super) fn bind(config: &BrokerConfig) -> Result<Bound, ServeError> {
                 .map(|bytes| bytes as usize),
             limit: limit.clone(),
         };
-        let bound = Listener::bind(address, options).map_err(|error| failed(explained(&error)))?;
+        let bound = bind_patiently(|| Listener::bind(address, options.clone()))
+            .map_err(|error| failed(explained(&error)))?;
         let port = if told.port == 0 {
             bound
                 .local_addr()

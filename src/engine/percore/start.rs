@@ -85,8 +85,8 @@ const REQUEST_COUNT_CHUNK: u64 = 16;
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a stop may take before it is called unclean.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// Checkpoint files are written this often at most; L-5 has 5 s for the most urgent of them.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
+/// Checkpoint files are written this often at most: what lies above a recovery point has to be scanned after a crash.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 /// Housekeeping looks around this often.
 const KEEP_EVERY: Duration = Duration::from_millis(250);
 /// Free space of directories is looked at this often.
