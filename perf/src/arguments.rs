@@ -53,7 +53,7 @@ struct PlaceArgs {
     #[arg(long, default_value_t = 1, value_name = "CORE")]
     load_core: usize,
     /// Data of the targets, removed when they stop.
-    #[arg(long, default_value = "bench-data", value_name = "DIRECTORY")]
+    #[arg(long, default_value = "target/bench", value_name = "DIRECTORY")]
     dir: PathBuf,
     /// The first port; each target takes ten.
     #[arg(long, default_value_t = 25000)]

@@ -40,6 +40,8 @@ enum Until {
     Time(u64),
     /// This many batches have been produced.
     Batches(u64),
+    /// Every partition has one batch.
+    Touched,
 }
 
 /// Produces, and consumes if the workload has consumers. `at_edge` is called once when the window opens and once when it closes.
@@ -50,6 +52,7 @@ pub(crate) fn run(
     window: Window,
     at_edge: &mut dyn FnMut() -> Result<(), Failure>,
 ) -> Result<Recorded, Failure> {
+    touch(address, topic, workload)?;
     let mut load = Load::new(address, topic, workload, Consumers::Follow)?;
     load.run(window, at_edge)?;
     Ok(load.recorded)
@@ -71,14 +74,23 @@ pub(crate) fn run_catch_up(
     Ok(load.recorded)
 }
 
-/// Produces so many batches, partition after partition, without measuring.
+/// Produces so many batches without measuring.
 pub(crate) fn fill(
     address: SocketAddr,
     topic: &str,
     workload: &Workload,
     batches: u64,
 ) -> Result<(), Failure> {
-    Load::new(address, topic, workload, Consumers::None)?.fill(batches)
+    Load::new(address, topic, workload, Consumers::None)?.produce(Until::Batches(batches))
+}
+
+/// Produces one batch to each partition of a new topic without measuring: the first append makes files, and what is to be measured is what follows.
+pub(crate) fn touch(address: SocketAddr, topic: &str, workload: &Workload) -> Result<(), Failure> {
+    let mut unpaced = workload.clone();
+    unpaced.producer_rate = None;
+    // What was not acknowledged may still be on its way when the run begins.
+    unpaced.acks = Acks::Leader;
+    Load::new(address, topic, &unpaced, Consumers::None)?.produce(Until::Touched)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +113,8 @@ struct Producer {
     connection: Connection,
     /// Its partitions, in turns.
     partitions: Vec<u32>,
-    next: usize,
+    /// How many batches it has chosen a partition for.
+    turns: usize,
     /// Due and not sent yet.
     waiting: VecDeque<(u32, u64)>,
     in_flight: VecDeque<InFlight>,
@@ -189,7 +202,7 @@ impl<'a> Load<'a> {
             self.producers.push(Producer {
                 connection,
                 partitions: dealt(workload.partitions_per_topic, count, number),
-                next: 0,
+                turns: 0,
                 waiting: VecDeque::new(),
                 in_flight: VecDeque::new(),
                 wants_write: false,
@@ -201,6 +214,11 @@ impl<'a> Load<'a> {
     fn open_consumers(&mut self, address: SocketAddr) -> Result<(), Failure> {
         let first = self.producers.len() as u64;
         let count = self.workload.consumers;
+        let begin = match self.consumption {
+            Consumers::ReadAgain | Consumers::None => 0,
+            // After what touched the partition.
+            Consumers::Follow => i64::from(self.workload.records_per_batch),
+        };
         for number in 0..count {
             let connection = Connection::open(address)?;
             self.watch(&connection, first + u64::from(number))?;
@@ -209,7 +227,7 @@ impl<'a> Load<'a> {
                 connection,
                 positions: partitions
                     .into_iter()
-                    .map(|partition| (partition, 0))
+                    .map(|partition| (partition, begin))
                     .collect(),
                 asked_ns: 0,
             });
@@ -232,12 +250,12 @@ impl<'a> Load<'a> {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// Produces so many batches without counting them.
-    fn fill(&mut self, batches: u64) -> Result<(), Failure> {
-        self.until = Until::Batches(batches);
+    /// Produces without counting.
+    fn produce(&mut self, until: Until) -> Result<(), Failure> {
+        self.until = until;
         self.began = Instant::now();
         self.begin()?;
-        while self.produced < batches || self.in_flight() > 0 {
+        while self.in_flight() > 0 {
             self.wait(None)?;
         }
         Ok(())
@@ -319,7 +337,7 @@ impl<'a> Load<'a> {
             let due = match workload.producer_rate {
                 Some(_) => producer.waiting.pop_front(),
                 None => until
-                    .allows(now, *produced)
+                    .allows(now, *produced, producer)
                     .then(|| (producer.next_partition(), now)),
             };
             let Some((partition, intended_ns)) = due else {
@@ -516,18 +534,19 @@ impl<'a> Load<'a> {
 }
 
 impl Until {
-    fn allows(self, now: u64, produced: u64) -> bool {
+    fn allows(self, now: u64, produced: u64, producer: &Producer) -> bool {
         match self {
             Until::Time(end) => now < end,
             Until::Batches(count) => produced < count,
+            Until::Touched => producer.turns < producer.partitions.len(),
         }
     }
 }
 
 impl Producer {
     fn next_partition(&mut self) -> u32 {
-        let partition = self.partitions[self.next];
-        self.next = (self.next + 1) % self.partitions.len();
+        let partition = self.partitions[self.turns % self.partitions.len()];
+        self.turns += 1;
         partition
     }
 }

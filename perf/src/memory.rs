@@ -45,7 +45,7 @@ pub(crate) fn measure(
     let workload = one_small_record_each(partitions)?;
     broker.create_topic("idle", &workload)?;
     let with_partitions = settled(&broker)?;
-    load::fill(broker.address, "idle", &workload, u64::from(partitions))?;
+    load::touch(broker.address, "idle", &workload)?;
     let written = settled(&broker)?;
     let each = |more: Memory, less: Memory, count: u32| {
         (more.anonymous_bytes as f64 - less.anonymous_bytes as f64) / f64::from(count)

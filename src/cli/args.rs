@@ -25,6 +25,8 @@ pub(super) enum Command {
     Produce(ProduceArgs),
     /// Print records of a topic, one a line.
     Consume(ConsumeArgs),
+    /// Measure a broker: load at fixed times, what it cost, how long it took.
+    Bench(corelog_perf::Arguments),
     /// Print the version and what it is compatible with.
     Version,
 }
@@ -283,6 +285,7 @@ mod tests {
             "produce a --acks 1 -p 0",
             "consume a --from beginning --until-end --json",
             "consume a -f @1700000000000 -n 5 -p 0 -k :",
+            "bench run b1 b6 --target percore --target floor --repeats 3",
             "version",
         ] {
             let words = std::iter::once("corelog").chain(line.split(' '));

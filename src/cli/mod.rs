@@ -6,6 +6,8 @@
 mod args;
 mod failure;
 
+mod bench;
+
 mod logging;
 mod serve;
 
@@ -36,6 +38,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             produce::run(&produce, std::io::stdin(), &mut std::io::stderr())
         }
         Command::Consume(consume) => consume::run(&consume, &mut std::io::BufWriter::new(&mut out)),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Version => print::version(&mut out),
     };
     match done {

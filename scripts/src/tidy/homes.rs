@@ -26,7 +26,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustix", &["src/config/lock.rs", "perf/"]),
     // RPC message types stop at the API and at the clients of the command line (architecture.md 8).
     ("corelog_wire::messages", &["src/api/", "src/cli/", "perf/"]),
-    ("corelog_perf", &["src/cli/"]),
+    ("corelog_perf", &["src/cli/", "perf/src/main.rs"]),
 ];
 
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
