@@ -21,6 +21,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "tests/sim/Cargo.toml",
         &["corelog-shards", "corelog-wire", "corelog"],
     ),
+    ("tests/crash/Cargo.toml", &["corelog-wire"]),
     ("tests/fuzz/Cargo.toml", &["corelog-wire"]),
     ("scripts/Cargo.toml", &[]),
 ];
