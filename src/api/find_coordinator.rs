@@ -108,13 +108,13 @@ impl Lookup {
             _ => return refused(ErrorCode::INVALID_REQUEST, "Unknown coordinator type."),
         }
         let leader = coordinators::partition(cx, OFFSETS_TOPIC, key).map(|(_, meta)| meta.leader);
-        let node = leader.and_then(|id| topology::node(cx, cx.image.brokers.get(&id)?));
+        let node = leader.and_then(|id| node(cx, id));
         match node {
-            Some(node) => ResponseCoordinators {
+            Some((node_id, host, port)) => ResponseCoordinators {
                 key: key.clone(),
-                node_id: node.broker.id,
-                host: node.host,
-                port: node.port,
+                node_id,
+                host,
+                port,
                 error_code: ErrorCode::NONE.0,
                 error_message: Some(Text::empty()),
             },
@@ -124,6 +124,15 @@ impl Lookup {
             ),
         }
     }
+}
+
+/// Where a client on this listener reaches a broker.
+fn node(cx: &Context<'_>, id: i32) -> Option<(i32, Text, i32)> {
+    if id == cx.broker.node_id {
+        return Some((id, cx.broker.host.clone(), i32::from(cx.broker.port)));
+    }
+    let node = topology::node(cx, cx.image.brokers.get(&id)?)?;
+    Some((id, node.host, node.port))
 }
 
 impl Joins for Lookup {

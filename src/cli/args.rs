@@ -21,6 +21,9 @@ pub(super) enum Command {
     /// Create, list, describe, delete and alter topics.
     #[command(subcommand)]
     Topic(TopicCommand),
+    /// List, describe and delete consumer groups, and move their offsets.
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Send every line of stdin as a record.
     Produce(ProduceArgs),
     /// Print records of a topic, one a line.
@@ -148,6 +151,90 @@ pub(super) enum TopicCommand {
         #[arg(long, value_name = "PROPERTY")]
         unset: Vec<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum GroupCommand {
+    /// List groups and their states.
+    List {
+        #[command(flatten)]
+        broker: BrokerArgs,
+        /// One JSON object a line.
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Show members, what they read, and how far they are behind.
+    Describe {
+        #[command(flatten)]
+        broker: BrokerArgs,
+        /// [default: all]
+        groups: Vec<String>,
+        /// One JSON object a line.
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Delete groups without members, and their offsets.
+    Delete {
+        #[command(flatten)]
+        broker: BrokerArgs,
+        #[arg(required = true)]
+        groups: Vec<String>,
+    },
+    /// Move the offsets of a group without members.
+    ResetOffsets(ResetArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("target").required(true)))]
+pub(super) struct ResetArgs {
+    #[command(flatten)]
+    pub(super) broker: BrokerArgs,
+    pub(super) group: String,
+    /// A topic, or some of its partitions; any number of times.
+    #[arg(
+        short = 'T',
+        long = "topic",
+        value_name = "NAME[:0,1,…]",
+        conflicts_with = "all_topics"
+    )]
+    pub(super) topics: Vec<String>,
+    /// Everything that the group has offsets of.
+    #[arg(long)]
+    pub(super) all_topics: bool,
+    /// To the beginning of the log.
+    #[arg(long, group = "target")]
+    pub(super) to_earliest: bool,
+    /// To the end of the log.
+    #[arg(long, group = "target")]
+    pub(super) to_latest: bool,
+    /// To the first record of this time or later.
+    #[arg(long, group = "target", value_name = "YYYY-MM-DDTHH:MM:SS.mmm")]
+    pub(super) to_datetime: Option<String>,
+    /// To the first record that is at most so old.
+    #[arg(long, group = "target", value_name = "PnDTnHnMnS")]
+    pub(super) by_duration: Option<String>,
+    /// Forwards, or backwards if negative.
+    #[arg(
+        long,
+        group = "target",
+        value_name = "COUNT",
+        allow_negative_numbers = true
+    )]
+    pub(super) shift_by: Option<i64>,
+    #[arg(long, group = "target", value_name = "OFFSET")]
+    pub(super) to_offset: Option<i64>,
+    /// To what a file says, in lines of topic,partition,offset.
+    #[arg(long, group = "target", value_name = "FILE")]
+    pub(super) from_file: Option<PathBuf>,
+    /// Only show what would be done; so it is without --execute too.
+    #[arg(long, conflicts_with = "execute")]
+    pub(super) dry_run: bool,
+    /// Do it.
+    #[arg(long)]
+    pub(super) execute: bool,
+    /// One JSON object a line.
+    #[arg(short, long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -281,6 +368,11 @@ mod tests {
             "topic describe a b",
             "topic delete a",
             "topic alter a --partitions 4 --set retention.ms=1 --unset segment.bytes",
+            "group list --json",
+            "group describe a b -b localhost:9092",
+            "group delete a",
+            "group reset-offsets a --topic t:0,1 --topic u --shift-by -5 --execute",
+            "group reset-offsets a --all-topics --to-datetime 2026-01-31T12:00:00.000 --dry-run",
             "produce a --key-separator : --acks all --compression zstd -H a=b",
             "produce a --acks 1 -p 0",
             "consume a --from beginning --until-end --json",

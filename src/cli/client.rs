@@ -42,6 +42,7 @@ macro_rules! calls {
 
 calls! {
     produce fetch list_offsets metadata api_versions create_topics delete_topics create_partitions describe_configs incremental_alter_configs
+    find_coordinator list_groups describe_groups delete_groups offset_fetch offset_commit
 }
 
 /// Answers of other programs are not trusted with more memory than the largest fetch that these commands ask for.
@@ -114,6 +115,8 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::LEADER_NOT_AVAILABLE => {
             "the partition is not ready yet; try again"
         }
+        ErrorCode::NON_EMPTY_GROUP => "stop its members first",
+        ErrorCode::GROUP_ID_NOT_FOUND => "see: corelog group list",
         _ => return None,
     })
 }

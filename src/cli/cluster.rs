@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use corelog_shards::base::error_code::ErrorCode;
-use corelog_wire::messages::metadata;
+use corelog_wire::messages::{find_coordinator, metadata};
 use corelog_wire::primitives::{Text, Uuid};
 
 use super::args::BrokerArgs;
-use super::client::{Client, ClientError, check};
+use super::client::{Call, Client, ClientError, check};
 
 /// Between two attempts. Long enough not to be a burden, short enough not to be noticed.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -106,7 +106,13 @@ impl Cluster {
             let answer = ask(self);
             let not_ready = matches!(
                 answer.as_ref().err().and_then(ClientError::code),
-                Some(ErrorCode::LEADER_NOT_AVAILABLE | ErrorCode::NOT_LEADER_OR_FOLLOWER)
+                Some(
+                    ErrorCode::LEADER_NOT_AVAILABLE
+                        | ErrorCode::NOT_LEADER_OR_FOLLOWER
+                        | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+                        | ErrorCode::COORDINATOR_NOT_AVAILABLE
+                        | ErrorCode::NOT_COORDINATOR
+                )
             );
             if !not_ready || Instant::now() > deadline {
                 return answer;
@@ -152,11 +158,56 @@ impl Cluster {
                 message: None,
             });
         };
-        if !self.leaders.contains_key(&leader) {
+        let address = address.clone();
+        self.broker(leader, &address)
+    }
+
+    fn broker(&mut self, id: i32, address: &str) -> Result<&mut Client, ClientError> {
+        if !self.leaders.contains_key(&id) {
             let client = Client::connect(address, self.args.timeout_ms)?;
-            self.leaders.insert(leader, client);
+            self.leaders.insert(id, client);
         }
-        Ok(self.leaders.get_mut(&leader).expect("inserted above"))
+        Ok(self.leaders.get_mut(&id).expect("inserted above"))
+    }
+
+    /// The connection to the coordinator of a group.
+    pub(super) fn coordinator(&mut self, group: &str) -> Result<&mut Client, ClientError> {
+        let key = Text::from(group.to_owned());
+        // Both fields: versions up to 3 read the first, later ones the second.
+        let (response, version) = self.bootstrap.call(&find_coordinator::Request {
+            key: key.clone(),
+            coordinator_keys: vec![key],
+            ..find_coordinator::Request::default()
+        })?;
+        let what = format!("cannot find the coordinator of group {group}");
+        if version < 4 {
+            check(what, response.error_code, response.error_message.as_ref())?;
+            return self.broker(response.node_id, &address(&response.host, response.port));
+        }
+        let Some(found) = response.coordinators.into_iter().next() else {
+            return Err(self.unreadable("find_coordinator", "nothing about the group"));
+        };
+        check(what, found.error_code, found.error_message.as_ref())?;
+        self.broker(found.node_id, &address(&found.host, found.port))
+    }
+
+    /// Asks every broker.
+    pub(super) fn everywhere<C: Call>(
+        &mut self,
+        request: &C,
+    ) -> Result<Vec<C::Response>, ClientError> {
+        self.metadata(None, AutoCreate::No)?;
+        let brokers: Vec<(i32, String)> = self
+            .brokers
+            .iter()
+            .map(|(id, address)| (*id, address.clone()))
+            .collect();
+        let mut responses = Vec::with_capacity(brokers.len());
+        for (id, address) in brokers {
+            let (response, _) = self.broker(id, &address)?.call(request)?;
+            responses.push(response);
+        }
+        Ok(responses)
     }
 
     fn metadata(

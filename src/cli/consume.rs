@@ -247,7 +247,7 @@ fn answers(
 }
 
 /// The offset at a time, or at one of the special times; -1 = none.
-fn offset(
+pub(super) fn offset(
     cluster: &mut Cluster,
     topic: &TopicView,
     partition: i32,

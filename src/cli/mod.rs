@@ -15,6 +15,12 @@ mod client;
 mod cluster;
 mod topic;
 
+mod group;
+mod group_offsets;
+mod group_reset;
+mod lag;
+mod moments;
+
 mod consume;
 mod partitioner;
 mod produce;
@@ -34,6 +40,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Serve(serve) => serve::serve(&serve),
         Command::Format(format) => serve::format(&format, &mut out),
         Command::Topic(topic) => topic::run(&topic, &mut out),
+        Command::Group(group) => group::run(&group, &mut out),
         Command::Produce(produce) => {
             produce::run(&produce, std::io::stdin(), &mut std::io::stderr())
         }

@@ -221,11 +221,15 @@ impl Groups {
         };
         let ids: Vec<Text> = home.groups.keys().cloned().collect();
         let gone = std::mem::take(&mut home.gone_topics);
-        tracing::info!(
-            partition = number,
-            groups = ids.len(),
-            "the groups of a partition of __consumer_offsets are loaded"
-        );
+        if ids.is_empty() {
+            tracing::debug!(partition = number, "a partition of __consumer_offsets has no groups");
+        } else {
+            tracing::info!(
+                partition = number,
+                groups = ids.len(),
+                "the groups of a partition of __consumer_offsets are loaded"
+            );
+        }
         for id in ids {
             let bytes = self.homes[&number].groups.get(&id).map_or(0, Group::bytes);
             self.members_bytes += bytes;
