@@ -247,8 +247,8 @@ impl Recovery<'_> {
 
     fn open_segment(&mut self, base: i64, next_base: Option<i64>) -> Result<Opened, OpenFailure> {
         let reaches = |offset: i64| next_base.is_none_or(|next| next > offset);
-        if reaches(self.limit) {
-            return self.scan(base, self.limit);
+        if self.limit != i64::MAX && reaches(self.limit) {
+            return self.scan(base, self.limit.min(self.scan_from));
         }
         if reaches(self.scan_from) && self.input.shutdown != Shutdown::Clean {
             return self.scan(base, self.input.recovery_point);

@@ -248,6 +248,18 @@ fn what_a_crash_left_below_the_recovery_point_is_not_read_again() {
 }
 
 #[test]
+fn an_index_above_the_recovery_point_is_not_trusted() {
+    let mut disk = disk_of(&partition("rolled-0"));
+    disk.files
+        .get_mut(&id_of("00000000000000002280.log"))
+        .unwrap()
+        .data[100] ^= 1;
+    let how = How::after(Shutdown::Crashed, 2280);
+    let rig = Rig::open(disk, &config_of("rolled-0"), how).unwrap();
+    assert_eq!(rig.log.log_end(), 2280);
+}
+
+#[test]
 fn a_clean_directory_is_never_cut() {
     let mut files = partition("codecs-0");
     files
