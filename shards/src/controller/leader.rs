@@ -414,7 +414,10 @@ impl Controller {
     /// When [`Controller::on_tick`] is due.
     pub fn next_deadline(&self) -> Option<Mono> {
         let waiting = self.waiting.iter().map(|waiting| waiting.deadline).min();
-        [waiting, self.snapshots.deadline(), self.log.next_deadline()]
+        // No snapshot is taken before there is something to show, or while the controller stops: its time would only come again and again.
+        let takes_snapshots = self.state == State::Open && self.published.is_some();
+        let snapshot = self.snapshots.deadline().filter(|_| takes_snapshots);
+        [waiting, snapshot, self.log.next_deadline()]
             .into_iter()
             .flatten()
             .min()
