@@ -127,7 +127,8 @@ impl Partition {
         }
     }
 
-    pub(super) fn online(&self) -> Option<&Log> {
+    /// The log, while it serves.
+    pub fn online(&self) -> Option<&Log> {
         match &self.state {
             State::Online(log) => Some(log),
             State::Creating | State::Opening | State::Offline => None,
