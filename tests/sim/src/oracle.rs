@@ -57,6 +57,8 @@ pub struct Asked {
     pub correlation: i32,
     pub version: i16,
     pub sent_us: u64,
+    /// Of what a fetch asks for, when it was sent: a reader may have been ahead of it when it was looked at.
+    pub watermarks: BTreeMap<TopicPartition, i64>,
     pub what: What,
 }
 
@@ -402,7 +404,7 @@ impl Oracle {
             }
             (What::Fetch { positions }, Said::Fetched { partitions, .. }) => partitions
                 .iter()
-                .try_for_each(|got| self.got(positions, got)),
+                .try_for_each(|got| self.got(positions, &asked.watermarks, got)),
             (What::CreateTopic { name }, Said::Created(0, id)) => {
                 self.topics.insert(name.clone(), *id);
                 self.names(name, *id);
@@ -490,7 +492,24 @@ impl Oracle {
         Ok(())
     }
 
-    fn got(&mut self, positions: &[(TopicPartition, String, i64)], got: &Got) -> Checked {
+    /// How far the logs that a request names are known to be readable.
+    pub fn watermarks(&self, what: &What) -> BTreeMap<TopicPartition, i64> {
+        let What::Fetch { positions } = what else {
+            return BTreeMap::new();
+        };
+        let watermark = |(partition, _, _): &(TopicPartition, String, i64)| {
+            let truth = self.truths.get(partition)?;
+            Some((*partition, truth.high_watermark_seen))
+        };
+        positions.iter().filter_map(watermark).collect()
+    }
+
+    fn got(
+        &mut self,
+        positions: &[(TopicPartition, String, i64)],
+        watermarks: &BTreeMap<TopicPartition, i64>,
+        got: &Got,
+    ) -> Checked {
         let Some((partition, topic, offset)) = positions
             .iter()
             .find(|(partition, _, _)| *partition == got.partition)
@@ -502,7 +521,8 @@ impl Oracle {
         };
         let mut why = None;
         for candidate in self.candidates(*partition, topic) {
-            match self.got_from(candidate, *offset, got) {
+            let watermark = watermarks.get(&candidate).copied().unwrap_or(0);
+            match self.got_from(candidate, *offset, watermark, got) {
                 Ok(batches) => {
                     self.fetched += batches;
                     return Ok(());
@@ -515,7 +535,13 @@ impl Oracle {
         why.map_or(Ok(()), Err)
     }
 
-    fn got_from(&self, log: TopicPartition, offset: i64, got: &Got) -> Checked<u64> {
+    fn got_from(
+        &self,
+        log: TopicPartition,
+        offset: i64,
+        watermark: i64,
+        got: &Got,
+    ) -> Checked<u64> {
         let Some(truth) = self.truths.get(&log) else {
             must!(
                 got.records.is_empty(),
@@ -527,9 +553,8 @@ impl Oracle {
         if got.error == 1 {
             let gone = offset < self.deletable_below(log, topic) || truth.kind == Kind::Rolling;
             must!(
-                gone || offset > truth.high_watermark_seen,
-                "what is there is found: {topic} {log:?} has no {offset}, its high watermark is {}",
-                truth.high_watermark_seen
+                gone || offset > watermark,
+                "what is there is found: {topic} {log:?} has no {offset}, its high watermark was {watermark} before"
             );
             return Ok(0);
         }

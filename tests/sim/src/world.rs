@@ -338,8 +338,6 @@ impl World {
         }
     }
 
-    // ---- shards ---------------------------------------------------------------------------------------------------------------------
-
     fn deliver(&mut self, core: usize, event: Event) -> Checked {
         let now = self.now();
         let Core { shard, out, .. } = &mut self.cores[core];
@@ -584,8 +582,6 @@ impl World {
         Ok(())
     }
 
-    // ---- between cores --------------------------------------------------------------------------------------------------------------
-
     /// Everything between the same two cores keeps its order.
     fn send_hop(&mut self, from: usize, to: usize, hop: Hop) {
         let delay = if from == to { 0 } else { self.delay(30) };
@@ -673,8 +669,6 @@ impl World {
         self.carry(core, carry);
         Ok(())
     }
-
-    // ---- connections ----------------------------------------------------------------------------------------------------------------
 
     /// Starts the requests of a connection that may start now.
     fn advance(&mut self, core: usize, connection: u64) -> Checked {
@@ -861,8 +855,6 @@ impl World {
         Ok(())
     }
 
-    // ---- clients --------------------------------------------------------------------------------------------------------------------
-
     fn scene(&mut self, client: usize) -> (&mut Client, Scene<'_>) {
         let wall_ms = self.now().wall_ms;
         let scene = Scene {
@@ -919,6 +911,7 @@ impl World {
                 correlation,
                 version: sending.version,
                 sent_us: self.now_us,
+                watermarks: self.oracle.watermarks(&sending.what),
                 what: sending.what,
             });
         }
@@ -936,8 +929,6 @@ impl World {
             }));
         }
     }
-
-    // ---- trouble --------------------------------------------------------------------------------------------------------------------
 
     /// Asks all shards to stop cleanly.
     pub fn stop(&mut self) {
