@@ -930,9 +930,9 @@ impl World {
         }
     }
 
-    /// Asks all shards to stop cleanly.
+    /// Asks all shards to stop cleanly; as in the engine, not before every core has had its first image, which names the logs to be recovered.
     pub fn stop(&mut self) {
-        if !self.up || self.stopping {
+        if !self.accepting || self.stopping {
             return;
         }
         self.note(format_args!("STOP is asked for"));
