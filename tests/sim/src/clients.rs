@@ -191,13 +191,16 @@ impl Client {
         Client::new(Role::Operator)
     }
 
-    /// Nothing is open.
+    /// Nothing is open. A consumer always asks for more.
     pub fn is_idle(&self) -> bool {
-        let open = match &self.role {
-            Role::Producer(producer) => producer.lines.values().map(|line| line.open.len()).sum(),
-            Role::Consumer(_) | Role::Operator => 0,
-        };
-        self.outstanding == 0 && open == 0
+        match &self.role {
+            Role::Producer(producer) => {
+                let mut lines = producer.lines.values();
+                self.outstanding == 0 && lines.all(|line| line.open.is_empty())
+            }
+            Role::Operator => self.outstanding == 0,
+            Role::Consumer(_) => true,
+        }
     }
 
     /// What is sent now, and in how many microseconds the client wants to act again.
