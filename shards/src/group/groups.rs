@@ -222,7 +222,10 @@ impl Groups {
         let ids: Vec<Text> = home.groups.keys().cloned().collect();
         let gone = std::mem::take(&mut home.gone_topics);
         if ids.is_empty() {
-            tracing::debug!(partition = number, "a partition of __consumer_offsets has no groups");
+            tracing::debug!(
+                partition = number,
+                "a partition of __consumer_offsets has no groups"
+            );
         } else {
             tracing::info!(
                 partition = number,
