@@ -128,7 +128,8 @@ impl Core {
         let plan = plans
             .into_iter()
             .flatten()
-            .find(|plan| credits.request_bytes.take(plan.cost, woken));
+            // What costs nothing waits behind nobody: others may wait for what this connection holds.
+            .find(|plan| plan.cost == 0 || credits.request_bytes.take(plan.cost, woken));
         let Some(plan) = plan else {
             // What is held stays held while it waits.
             connection.loose = credits.loose.take(state.have.min(state.paid));
