@@ -40,6 +40,8 @@ pub struct ShardConfig {
     pub fetch_session_slots: usize,
     /// `log.retention.check.interval.ms`
     pub retention_check_interval_ms: u64,
+    /// `log.initial.task.delay.ms`
+    pub initial_task_delay_ms: u64,
     /// Makes the ids of fetch sessions and group members differ between runs.
     pub seed: u64,
     /// Shard 0 only.
@@ -83,6 +85,7 @@ impl Shard {
             tail_cache_bytes: config.tail_cache_bytes,
             existing: config.existing,
             retention_check_interval_ms: config.retention_check_interval_ms,
+            initial_task_delay_ms: config.initial_task_delay_ms,
         };
         Shard {
             id: config.id,

@@ -181,6 +181,7 @@ impl TestShard {
             parked_max: 8,
             fetch_session_slots: 100,
             retention_check_interval_ms: 300_000,
+            initial_task_delay_ms: 30_000,
             seed: 1,
             controller: None,
         };

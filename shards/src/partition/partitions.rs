@@ -24,8 +24,6 @@ use crate::metadata::{Image, Topic};
 /// Kafka has 5 s for high watermarks and 60 s for recovery points (L-5). Sooner here, because what lies above the recovery point has to be
 /// scanned after a crash; less would only repeat the same lines.
 const CHECKPOINT_INTERVAL_MS: u64 = 1_000;
-/// `log.initial.task.delay.ms` (L-5).
-const INITIAL_TASK_DELAY_MS: u64 = 30_000;
 
 /// Numbers of the effects that a partition itself asks for; its log counts up from 0.
 const CREATE: u64 = u64::MAX;
@@ -40,6 +38,8 @@ pub struct PartitionsConfig {
     pub existing: FxHashSet<TopicPartition>,
     /// `log.retention.check.interval.ms`
     pub retention_check_interval_ms: u64,
+    /// `log.initial.task.delay.ms` (L-5)
+    pub initial_task_delay_ms: u64,
 }
 
 /// See the module.
@@ -418,7 +418,8 @@ impl Partitions {
         [
             timer,
             self.produces.next_deadline(),
-            self.retention_at,
+            // Due at once until the first tick has begun to count.
+            Some(self.retention_at.unwrap_or(Mono(0))),
             self.checkpoint_at,
         ]
         .into_iter()
@@ -457,7 +458,9 @@ impl Partitions {
 
     fn tick_retention(&mut self, now: Now, out: &mut Outbox) {
         match self.retention_at {
-            None => self.retention_at = Some(now.mono.after_ms(INITIAL_TASK_DELAY_MS)),
+            None => {
+                self.retention_at = Some(now.mono.after_ms(self.config.initial_task_delay_ms));
+            }
             Some(at) if at <= now.mono => {
                 self.retention_at =
                     Some(now.mono.after_ms(self.config.retention_check_interval_ms));

@@ -267,6 +267,7 @@ impl Broker {
                     parked_max: SHARD_PARKED_MAX,
                     fetch_session_slots: config.fetch_session_slots as usize,
                     retention_check_interval_ms: config.tasks.retention_every_ms,
+                    initial_task_delay_ms: config.tasks.first_after_ms,
                     seed: crate::engine::random_u64(),
                     controller: if id == 0 {
                         controller.take().map(Box::new)

@@ -180,6 +180,7 @@ impl World {
                 parked_max: 100,
                 fetch_session_slots: 20,
                 retention_check_interval_ms: 5_000,
+                initial_task_delay_ms: 5_000,
                 seed: self.seeded.number(),
                 controller: controller.take(),
             });
