@@ -34,7 +34,7 @@ pub fn bind_patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..BIND_TRIES {
         match bind() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                std::thread::sleep(BIND_PAUSE)
+                std::thread::sleep(BIND_PAUSE);
             }
             bound => return bound,
         }
