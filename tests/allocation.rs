@@ -96,7 +96,7 @@ impl Engine {
                 shards: 1,
                 node_id: NODE,
                 tail_cache_bytes: 4 << 20,
-                existing: Default::default(),
+                existing: rustc_hash::FxHashSet::default(),
                 parked_max: 8,
                 fetch_session_slots: 0,
                 retention_check_interval_ms: 300_000,

@@ -59,7 +59,7 @@ fn every_credit_comes_back_when_clients_go() {
                     client.send(
                         &fetch_request(&topic, 12, &[(0, 0), (1, 0), (2, 0), (3, 0)]),
                         12,
-                    )
+                    );
                 }),
                 2 => (0..5).for_each(|_| client.send(&produce(-1), 9)),
                 3 => (0..5).for_each(|_| {
