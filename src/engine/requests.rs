@@ -246,6 +246,30 @@ impl Requests {
         self.deadlines.push(Reverse((now, key, request.generation)));
     }
 
+    /// Where the request came from that `to` belongs to, if it is still under way.
+    pub fn origin_of(&self, to: ReplyTo) -> Option<Origin> {
+        let (key, generation, _) = parse(to);
+        let request = self.slab.get(key as usize)?;
+        (request.generation == generation).then_some(request.origin)
+    }
+
+    /// The origin of the request that [`Requests::expire`] would take next at `now`.
+    pub fn next_expired(&mut self, now: Mono) -> Option<Origin> {
+        loop {
+            let Reverse((at, key, generation)) = *self.deadlines.peek()?;
+            if at > now {
+                return None;
+            }
+            let request = self.slab.get(key as usize);
+            if let Some(request) = request
+                .filter(|request| request.generation == generation && request.deadline == Some(at))
+            {
+                return Some(request.origin);
+            }
+            self.deadlines.pop();
+        }
+    }
+
     /// Notes reply bytes reserved for the request that `to` belongs to; false if it is gone.
     pub fn reserve(&mut self, to: ReplyTo, bytes: usize) -> bool {
         let (key, generation, _) = parse(to);

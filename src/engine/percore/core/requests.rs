@@ -14,13 +14,18 @@ use crate::engine::requests::{Carry, Origin, Progress, Stepped};
 
 impl Core {
     pub(super) fn on_reply(&mut self, to: ReplyTo, reply: Reply) {
+        let Some(origin) = self.requests.origin_of(to) else {
+            return;
+        };
+        self.count_reply(&reply);
+        let connection = self.connections.get(origin.connection as usize);
         let cx = Context {
             now: self.now,
             image: &self.parts.image,
-            broker: &self.parts.views[0],
+            broker: &self.parts.views[connection.map_or(0, |asker| usize::from(asker.listener))],
             directories: &self.parts.directories,
             home: self.parts.seats[0].shard.id(),
-            client_address: IpAddr::from([127, 0, 0, 1]),
+            client_address: connection.map_or(IpAddr::from([0; 4]), |asker| asker.peer),
         };
         let mut answer = Answer {
             head: &mut self.scratch.head,
@@ -36,14 +41,16 @@ impl Core {
     }
 
     pub(super) fn expire_requests(&mut self) {
-        loop {
+        while let Some(origin) = self.requests.next_expired(self.now.mono) {
+            let connection = self.connections.get(origin.connection as usize);
             let cx = Context {
                 now: self.now,
                 image: &self.parts.image,
-                broker: &self.parts.views[0],
+                broker: &self.parts.views
+                    [connection.map_or(0, |asker| usize::from(asker.listener))],
                 directories: &self.parts.directories,
                 home: self.parts.seats[0].shard.id(),
-                client_address: IpAddr::from([127, 0, 0, 1]),
+                client_address: connection.map_or(IpAddr::from([0; 4]), |asker| asker.peer),
             };
             let mut answer = Answer {
                 head: &mut self.scratch.head,
@@ -135,6 +142,8 @@ impl Core {
                 self.scratch.head.clear();
                 self.scratch.chunks.clear();
                 self.finish(index, origin, key, reserved, Outcome::Silent);
+                self.counters().request_errors.of(api_key).increment();
+                self.counters().connections_refused.increment();
                 self.close(index, reason);
             }
         }
@@ -197,6 +206,7 @@ impl Core {
             std::mem::take(&mut self.scratch.carrying),
         );
         for item in carry.drain(..) {
+            self.count_part(&item);
             if needs_reply_bytes(&item) > 0 && !self.pay_for_reply(&item) {
                 self.starved.push_back(item);
             } else {
