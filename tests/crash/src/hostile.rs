@@ -237,8 +237,9 @@ fn claims(scene: &mut Scene, _: &Size) -> io::Result<String> {
         )));
     }
     Ok(format!(
-        "300 claims of 100 MiB raised memory by {} MiB",
-        rise / MIB
+        "300 claims of 100 MiB raised memory by {} MiB; a good client waited {} ms",
+        rise / MIB,
+        waited.as_millis()
     ))
 }
 
