@@ -7,6 +7,7 @@ use super::Source;
 const TOP: &[&str] = &[
     ".cargo",
     ".ci",
+    ".clippy.toml",
     ".gitignore",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -14,7 +15,6 @@ const TOP: &[&str] = &[
     "Cargo.toml",
     "LICENSE",
     "README.md",
-    "clippy.toml",
     "io",
     "perf",
     "scripts",
