@@ -36,8 +36,6 @@ pub mod net;
 #[cfg(not(loom))]
 pub mod probe;
 #[cfg(not(loom))]
-pub mod signals;
-#[cfg(not(loom))]
 pub mod slots;
 #[cfg(not(loom))]
 pub mod turn;

@@ -14,35 +14,7 @@ mod generated {
     )]
     include!(concat!(env!("OUT_DIR"), "/share_state.rs"));
 
-    impl ShareStateKey {
-        /// Reads a record's key. Other types than these are written by newer brokers: skip such records and keep them (G-5).
-        pub fn decode(key: &Bytes) -> Result<Self, DecodeError> {
-            let mut reader = Reader::new(key.clone());
-            let kind = reader.i16()?;
-            Self::decode_typed(kind, 0, &mut reader)
-        }
-
-        /// Appends the key: the type, which is also the version that Kafka's schemas give it, then the body.
-        pub fn encode(&self, out: &mut BytesMut) {
-            out.put_i16(self.key());
-            self.encode_typed(out, 0);
-        }
-    }
-
-    impl ShareStateValue {
-        /// Reads the value of a record whose key is of type `kind` ([`ShareStateKey::key`]).
-        pub fn decode(kind: i16, value: &Bytes) -> Result<Self, DecodeError> {
-            let mut reader = Reader::new(value.clone());
-            let version = reader.i16()?;
-            Self::decode_typed(kind, version, &mut reader)
-        }
-
-        /// Appends the value of `version`: the version, then the body.
-        pub fn encode(&self, out: &mut BytesMut, version: i16) {
-            out.put_i16(version);
-            self.encode_typed(out, version);
-        }
-    }
+    crate::records::typed_codecs!(ShareStateKey, ShareStateValue);
 }
 
 #[cfg(test)]
