@@ -1,6 +1,5 @@
 //! A disk that stands still while producers push: memory stays bounded, sockets are not read, metrics say why, and nothing is lost.
 
-use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -132,13 +131,12 @@ fn a_disk_that_stands_still_stops_the_senders_and_nothing_is_lost() {
     // As much as sockets of both sides and the broker's pools can hold many times over.
     const REQUESTS: usize = 1000;
     let home = Home::new();
-    let stall = home.path("stall");
     let broker = home.start(
         2,
         &[
             &format!("memory.budget.bytes={BUDGET}"),
             "socket.request.max.bytes=1048576",
-            &format!("test.disk.stall.file={}", stall.display()),
+            &home.stall_option(),
         ],
     );
     let mut client = broker.connect();
@@ -151,7 +149,7 @@ fn a_disk_that_stands_still_stops_the_senders_and_nothing_is_lost() {
         .collect();
     let at_rest = broker.rss_anon();
 
-    fs::write(&stall, "").unwrap();
+    home.hold_disk();
     let mut most = 0;
     // Everybody pushes until nobody's socket takes anything for a while: then the broker does not read any more.
     let mut still = 0;
@@ -193,7 +191,7 @@ fn a_disk_that_stands_still_stops_the_senders_and_nothing_is_lost() {
         "{closed} windows are closed, and nobody is said to wait:\n{text}"
     );
 
-    fs::remove_file(&stall).unwrap();
+    home.let_disk_go();
     eventually("every request that was begun is answered", || {
         for pusher in &mut pushers {
             pusher.flush();
@@ -237,14 +235,12 @@ fn a_disk_that_stands_still_stops_the_senders_and_nothing_is_lost() {
 #[test]
 fn others_are_served_while_one_partition_waits_for_nothing() {
     let home = Home::new();
-    let stall = home.path("stall");
-    let broker = home.start(2, &[&format!("test.disk.stall.file={}", stall.display())]);
+    let broker = home.start(2, &[&home.stall_option()]);
     let mut client = broker.connect();
     let topic = create(&mut client, "half", 2);
     append(&mut client, &topic, 0, &values("there", 2));
-    fs::write(&stall, "").unwrap();
+    home.hold_disk();
     let mut stuck = broker.connect();
-    // Not before the disk stands still for sure: an append is held.
     stuck.send(
         &produce_request(&topic, VERSION, -1, &[(1, batch(&values("held", 1)))]),
         VERSION,
@@ -253,7 +249,7 @@ fn others_are_served_while_one_partition_waits_for_nothing() {
     for _ in 0..5 {
         assert!(client.try_api_versions().is_some());
     }
-    fs::remove_file(&stall).unwrap();
+    home.let_disk_go();
     assert_eq!(
         produced(&stuck.receive::<produce::Request>(VERSION)),
         (0, 0)

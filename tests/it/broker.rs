@@ -88,6 +88,31 @@ impl Home {
         self.path("broker.log")
     }
 
+    /// The file whose existence holds the disk of a broker that was started with `stall_option`.
+    fn stall_sign(&self) -> PathBuf {
+        self.path("stall")
+    }
+
+    pub(crate) fn stall_option(&self) -> String {
+        format!("test.disk.stall.file={}", self.stall_sign().display())
+    }
+
+    /// From its return on no core of the broker writes anything.
+    pub(crate) fn hold_disk(&self) {
+        let told = self.told();
+        let before = told.matches("the disk is held").count();
+        let (_, cores) = told.rsplit_once("serving cores=[").unwrap();
+        let cores = cores.split(']').next().unwrap().split(',').count();
+        fs::write(self.stall_sign(), "").unwrap();
+        eventually("every core holds its disk", || {
+            (self.told().matches("the disk is held").count() == before + cores).then_some(())
+        });
+    }
+
+    pub(crate) fn let_disk_go(&self) {
+        fs::remove_file(self.stall_sign()).unwrap();
+    }
+
     /// What the brokers of this home have said.
     pub(crate) fn told(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()

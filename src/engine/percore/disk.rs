@@ -689,7 +689,11 @@ impl Disk {
         };
         if now.mono >= stall.next_look {
             stall.next_look = now.mono.after_ms(STALL_LOOK_MS);
-            stall.active = stall.sign.exists();
+            let exists = stall.sign.exists();
+            if exists && !stall.active {
+                tracing::info!(core = self.core, sign = %stall.sign.display(), "the disk is held");
+            }
+            stall.active = exists;
         }
         stall.active
     }
