@@ -1,7 +1,7 @@
 #!/bin/bash
 # Kills, restarts and harasses target/release/corelog (or CORELOG_BIN).
 #   run.sh --smoke    a few rounds of each, for CI
-#   run.sh            a hundred kills, then with 1 GiB in one partition and with 1,000 partitions, then shards, then hostile input
+#   run.sh            a hundred kills, then with 1 GiB in one partition and with 1,000 partitions, then of groups, then shards, then hostile input
 # Ends with `N passed, N failed`; exit status 1 if anything failed. Each program prints its seed; `corelog-crash kill --help` says how to repeat one.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,12 +19,14 @@ program() { # NAME ARG...
 if [ "${1:-}" = --smoke ]; then
   program kill kill --rounds 10
   program kill_with_100_partitions kill --rounds 3 --partitions 50
+  program groups groups --rounds 10
   program shards shards
   program hostile hostile --connections 2000 --frames 1000
 else
   program kill kill --rounds 100
   program kill_with_1_gib kill --rounds 10 --fill-mib 1024
   program kill_with_1000_partitions kill --rounds 10 --partitions 500
+  program groups groups --rounds 100
   program shards shards
   program hostile hostile
 fi

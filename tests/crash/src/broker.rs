@@ -22,6 +22,7 @@ pub(crate) struct Home {
     keep: bool,
     bin: PathBuf,
     port: u16,
+    settings: Vec<String>,
 }
 
 impl Home {
@@ -43,7 +44,14 @@ impl Home {
             keep,
             bin,
             port: free_port()?,
+            settings: Vec::new(),
         })
+    }
+
+    /// Properties of the broker, beside those of every run.
+    pub(crate) fn with(mut self, settings: &[String]) -> Home {
+        self.settings.extend_from_slice(settings);
+        self
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -58,7 +66,10 @@ impl Home {
             format!("listeners=PLAINTEXT://127.0.0.1:{}", self.port),
             format!("log.dirs={}", self.data().display()),
             "admin.listener=".to_owned(),
-        ] {
+        ]
+        .iter()
+        .chain(&self.settings)
+        {
             command.arg("--override").arg(setting);
         }
         if let Some(shards) = shards {

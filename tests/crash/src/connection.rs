@@ -13,7 +13,7 @@ pub(crate) const NOT_LEADER: i16 = 6;
 pub(crate) const UNKNOWN_TOPIC: i16 = 3;
 pub(crate) const LEADER_NOT_AVAILABLE: i16 = 5;
 pub(crate) const DUPLICATE_SEQUENCE: i16 = 46;
-const COORDINATOR_LOADING: i16 = 14;
+pub(crate) const COORDINATOR_LOADING: i16 = 14;
 
 /// A broker that has just started has no leader for a partition until it has been recovered.
 pub(crate) fn is_passing(error: i16) -> bool {
@@ -330,35 +330,44 @@ fn expect_none(error: i16, what: &str) -> io::Result<()> {
     }
 }
 
-struct Answer(Bytes);
+/// An answer that is read from its start.
+pub(crate) struct Answer(Bytes);
 
-fn parsed<T>(frame: Bytes, read: impl FnOnce(&mut Answer) -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn parsed<T>(
+    frame: Bytes,
+    read: impl FnOnce(&mut Answer) -> io::Result<T>,
+) -> io::Result<T> {
     read(&mut Answer(frame))
 }
 
 impl Answer {
-    fn short(&mut self) -> io::Result<i16> {
+    pub(crate) fn short(&mut self) -> io::Result<i16> {
         self.0.try_get_i16().map_err(io::Error::other)
     }
 
-    fn int(&mut self) -> io::Result<i32> {
+    pub(crate) fn int(&mut self) -> io::Result<i32> {
         self.0.try_get_i32().map_err(io::Error::other)
     }
 
-    fn long(&mut self) -> io::Result<i64> {
+    pub(crate) fn long(&mut self) -> io::Result<i64> {
         self.0.try_get_i64().map_err(io::Error::other)
     }
 
-    fn skip(&mut self, count: usize) -> io::Result<()> {
+    pub(crate) fn skip(&mut self, count: usize) -> io::Result<()> {
         self.raw(count).map(drop)
     }
 
-    fn text(&mut self) -> io::Result<Bytes> {
+    pub(crate) fn text(&mut self) -> io::Result<Bytes> {
         let length = self.short()?.max(0);
         self.raw(length as usize)
     }
 
-    fn bytes(&mut self) -> io::Result<Bytes> {
+    pub(crate) fn word(&mut self) -> io::Result<String> {
+        let text = self.text()?;
+        String::from_utf8(text.to_vec()).map_err(io::Error::other)
+    }
+
+    pub(crate) fn bytes(&mut self) -> io::Result<Bytes> {
         let length = self.int()?.max(0);
         self.raw(length as usize)
     }

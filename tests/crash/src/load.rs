@@ -123,7 +123,7 @@ pub(crate) fn produce(
     }
 }
 
-fn is_lost(error: &io::Error) -> bool {
+pub(crate) fn is_lost(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionReset

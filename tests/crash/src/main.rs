@@ -1,6 +1,7 @@
-//! Programs against a real `corelog serve` on a temporary directory: `kill` takes it down under load again and again, `shards` restarts it with other
-//! numbers of shards, `hostile` sends it what no client sends. Each checks what the broker promised and ends with exit status 1 and a
-//! line that says which promise was broken. The requests are made by hand (`connection`), so that the broker's codecs are not their own judge.
+//! Programs against a real `corelog serve` on a temporary directory: `kill` takes it down under load again and again, `groups` does so in
+//! the middle of rebalances and commits, `shards` restarts it with other numbers of shards, `hostile` sends it what no client sends. Each
+//! checks what the broker promised and ends with exit status 1 and a line that says which promise was broken. The requests are made by hand
+//! (`connection`), so that the broker's codecs are not their own judge.
 
 #![expect(
     clippy::print_stdout,
@@ -10,6 +11,7 @@
 mod broker;
 mod connection;
 mod content;
+mod groups;
 mod hostile;
 mod ledger;
 mod load;
@@ -34,6 +36,8 @@ enum Command {
     Kill(KillArgs),
     /// Restart with other numbers of shards, after clean stops and kills.
     Shards(ShardsArgs),
+    /// Kill -9 in the middle of rebalances and commits, restart, check: commits stay, members rejoin, no group is stuck.
+    Groups(GroupsArgs),
     /// Frames that no client sends, connections that do nothing, senders that are slow.
     Hostile(HostileArgs),
 }
@@ -80,6 +84,23 @@ struct ShardsArgs {
 }
 
 #[derive(Debug, Args)]
+struct GroupsArgs {
+    #[command(flatten)]
+    common: Common,
+    #[arg(long, default_value_t = 100)]
+    rounds: u32,
+    /// Groups whose members come and go; two more are left alone.
+    #[arg(long, default_value_t = 6)]
+    groups: usize,
+    /// Partitions of the topic that the groups share out.
+    #[arg(long, default_value_t = 8)]
+    partitions: i32,
+    /// Shards of the broker [default: the broker's own].
+    #[arg(long)]
+    shards: Option<u16>,
+}
+
+#[derive(Debug, Args)]
 struct HostileArgs {
     #[command(flatten)]
     common: Common,
@@ -115,6 +136,15 @@ fn main() -> ExitCode {
             fill_mib: 0,
             shards: args.cycle,
             endings: rounds::Endings::CleanThenKilled,
+        }),
+        Command::Groups(args) => groups::rounds::run(&groups::rounds::Plan {
+            seed: seed(&args.common),
+            bin: args.common.bin,
+            keep: args.common.keep,
+            rounds: args.rounds,
+            groups: args.groups,
+            partitions: args.partitions,
+            shards: args.shards,
         }),
         Command::Hostile(args) => {
             let seed = seed(&args.common);

@@ -286,7 +286,7 @@ fn print(plan: &Plan, report: &Report, counts: &Counts) {
     println!("clean stop: {}", report.clean);
 }
 
-fn warn_of_panics(home: &Home) -> io::Result<()> {
+pub(crate) fn warn_of_panics(home: &Home) -> io::Result<()> {
     let said = fs::read(home.log())?;
     let said = String::from_utf8_lossy(&said);
     match said.lines().find(|line| line.contains("panicked")) {
