@@ -26,8 +26,8 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         Some(address) => Some(Console::bind(address)?),
         None => None,
     };
-    let told = |error: engine::percore::ServeError| Failure::Told(error.to_string());
-    let bound = engine::percore::prepare(&config).map_err(told)?;
+    let told = |error: engine::ServeError| Failure::Told(error.to_string());
+    let bound = engine::prepare(&config).map_err(told)?;
     let (identity, locks) = identify(&config, None, Unformatted::FormatIfEmpty, |dir| {
         tracing::info!(directory = %dir, "formatted an empty log directory");
         Ok(())
@@ -38,7 +38,7 @@ pub(super) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         cluster = %identity.cluster_id,
         "starting"
     );
-    let served = engine::percore::serve(config, identity, console, bound);
+    let served = engine::serve(config, identity, console, bound);
     drop(locks);
     served.map_err(told)
 }

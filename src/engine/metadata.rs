@@ -18,9 +18,9 @@ use corelog_shards::log::{Log, Shutdown};
 use corelog_shards::metadata::{Endpoint, Identity as ImageIdentity, Image};
 
 use super::log_dirs::{LogDirs, seed_of};
-use super::percore::ServeError;
 use super::random_u64;
 use super::recovery::{Opening, open};
+use super::start::ServeError;
 use super::storage::{self, Checkpoints, METADATA_LOG_NAME};
 use crate::config::BrokerConfig;
 use crate::config::format::{BOOTSTRAP_FILE_NAME, Identity};

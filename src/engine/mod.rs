@@ -1,16 +1,25 @@
 //! Engines act: they move bytes between sockets, shards and disks, and decide nothing.
 //!
-//! [`percore`] is the one that corelog exists for: a pinned thread per core. [`requests`] and [`reply_order`] are shared by all of them;
-//! [`storage`], [`log_dirs`], [`recovery`] and [`metadata`] know the directories.
+//! [`prepare`] takes what the host must give, [`serve`] starts a broker and returns when it has stopped (`start`). [`percore`] is the engine that
+//! corelog exists for: a pinned thread per core. Engines share [`requests`] and [`reply_order`]; [`storage`], [`log_dirs`], [`recovery`] and
+//! [`metadata`], which know the directories; `listen`; and the threads beside them: `keeper` and `slow`, whose news come as a `notice`.
 
 pub mod clock;
+mod keeper;
+mod listen;
 pub mod log_dirs;
 pub mod metadata;
+mod notice;
 pub mod percore;
 pub mod recovery;
 pub mod reply_order;
 pub mod requests;
+mod slow;
+mod start;
 pub mod storage;
+
+pub use listen::Bound;
+pub use start::{ServeError, prepare, serve};
 
 use std::hash::{BuildHasher, RandomState};
 

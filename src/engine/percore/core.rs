@@ -34,6 +34,8 @@ use super::hop::{Freight, Hop, Hops};
 use super::mail::Mail;
 use crate::api::{BrokerView, Directories};
 use crate::engine::clock::Clock;
+use crate::engine::keeper::Teller;
+use crate::engine::notice::Notice;
 use crate::engine::requests::{Carry, Requests, front_of};
 use crate::metrics::{Metrics, Recorder};
 
@@ -128,15 +130,10 @@ pub(super) struct Parts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) recorder: Recorder,
     pub(super) limits: Limits,
-    /// Called with each image that the controller publishes on this core: hands it to all cores.
-    pub(super) publish: Box<dyn Fn(Arc<Image>) + Send>,
-    /// Called with what should stand in the checkpoint files.
-    pub(super) checkpoint: Box<dyn Fn(Vec<corelog_shards::effect::PartitionCheckpoint>) + Send>,
+    pub(super) teller: Teller,
     pub(super) loads: CoreLoads,
     /// The inboxes of all cores.
     pub(super) peers: Vec<InboxSender<Mail>>,
-    /// Called when a shard of this core has stopped.
-    pub(super) stopped: Box<dyn Fn(ShardId) + Send>,
 }
 
 pub(super) struct Core {
@@ -316,40 +313,46 @@ impl Core {
                     peer,
                     listener,
                 } => self.accept(socket, peer, listener),
-                Mail::Image(image) => {
-                    if image.version > self.parts.image.version {
-                        self.parts.image = Arc::clone(&image);
-                        for seat in 0..self.parts.seats.len() {
-                            self.deliver_to_seat(seat, Event::Image(Arc::clone(&image)));
-                        }
-                    }
-                }
                 Mail::Credits => {}
-                Mail::Directories(directories) => self.parts.directories = directories,
-                Mail::Done { asker, outcome } => self.deliver(
-                    asker.shard,
-                    Event::Done {
-                        op: asker.op,
-                        outcome,
-                    },
-                ),
-                Mail::Placed { log, directory } => self.parts.disk.place(log, directory),
-                Mail::Opened { shard, log, opened } => {
-                    self.deliver(shard, Event::Opened { log, opened });
-                }
-                Mail::Offline { logs } => {
-                    for seat in 0..self.parts.seats.len() {
-                        self.deliver_to_seat(seat, Event::Offline { logs: logs.clone() });
-                    }
-                }
-                Mail::Stop => {
-                    for seat in 0..self.parts.seats.len() {
-                        self.deliver_to_seat(seat, Event::Stop);
-                    }
-                }
+                Mail::Notice(notice) => self.take_notice(notice),
             }
         }
         self.scratch.mails = mails;
+    }
+
+    fn take_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Image(image) => {
+                if image.version > self.parts.image.version {
+                    self.parts.image = Arc::clone(&image);
+                    for seat in 0..self.parts.seats.len() {
+                        self.deliver_to_seat(seat, Event::Image(Arc::clone(&image)));
+                    }
+                }
+            }
+            Notice::Directories(directories) => self.parts.directories = directories,
+            Notice::Done { asker, outcome } => self.deliver(
+                asker.shard,
+                Event::Done {
+                    op: asker.op,
+                    outcome,
+                },
+            ),
+            Notice::Placed { log, directory } => self.parts.disk.place(log, directory),
+            Notice::Opened { shard, log, opened } => {
+                self.deliver(shard, Event::Opened { log, opened });
+            }
+            Notice::Offline { logs } => {
+                for seat in 0..self.parts.seats.len() {
+                    self.deliver_to_seat(seat, Event::Offline { logs: logs.clone() });
+                }
+            }
+            Notice::Stop => {
+                for seat in 0..self.parts.seats.len() {
+                    self.deliver_to_seat(seat, Event::Stop);
+                }
+            }
+        }
     }
 
     fn take_timers(&mut self) {
@@ -439,9 +442,9 @@ impl Core {
                 }
             }
             Effect::Send { to, message } => self.send_message(shard, to, message),
-            Effect::Publish(image) => (self.parts.publish)(image),
-            Effect::Checkpoint(checkpoints) => (self.parts.checkpoint)(checkpoints),
-            Effect::Stopped => (self.parts.stopped)(shard),
+            Effect::Publish(image) => self.parts.teller.publish(image),
+            Effect::Checkpoint(checkpoints) => self.parts.teller.checkpoint(checkpoints),
+            Effect::Stopped => self.parts.teller.stopped(shard),
             disk => self.parts.disk.effect(
                 &mut self.parts.turn,
                 shard,

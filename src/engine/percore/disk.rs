@@ -12,9 +12,8 @@ use bytes::Bytes;
 use corelog_io::disk::map::map_sealed;
 use corelog_io::disk::write_behind::{self, WriteBehind};
 use corelog_io::disk::{File, OpenMode, dir};
-use corelog_io::inbox::InboxSender;
 use corelog_io::turn::{Advice, Completion, Key, RangeSync, SyncKind, Turn};
-use corelog_shards::base::ids::{FileId, FileKind, Op, ShardId, TopicPartition};
+use corelog_shards::base::ids::{FileId, FileKind, ShardId, TopicPartition};
 use corelog_shards::base::time::{Mono, Now};
 use corelog_shards::effect::Effect;
 use corelog_shards::event::{DiskFailure, Done};
@@ -22,18 +21,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
 use super::core::KIND_DISK;
-use super::mail::{Mail, post};
-use super::slow::Slow;
+use crate::engine::keeper::Teller;
 use crate::engine::log_dirs::LogDirs;
+use crate::engine::notice::{Asker, Notice, Notify};
+use crate::engine::slow::Slow;
 use crate::engine::storage;
 use crate::metrics::Metrics;
-
-/// An operation whose completion a shard waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asker {
-    pub(super) shard: ShardId,
-    pub(super) op: Op,
-}
 
 /// What came of an effect.
 pub(super) struct DiskDone {
@@ -154,7 +147,7 @@ const OPEN_FILES_MAX: usize = 4096;
 pub(super) struct Disk {
     dirs: Arc<LogDirs>,
     slow: Arc<Slow>,
-    inbox: InboxSender<Mail>,
+    notify: Notify,
     paths: FxHashMap<TopicPartition, PathBuf>,
     files: FxHashMap<FileId, OpenFile>,
     /// Made here, and not synced with their directory yet.
@@ -167,8 +160,7 @@ pub(super) struct Disk {
     stall: Option<Stall>,
     metrics: Arc<Metrics>,
     core: usize,
-    /// Tells the whole broker that the log directory of a replica has failed.
-    offline: Box<dyn Fn(TopicPartition) + Send>,
+    teller: Teller,
 }
 
 /// A test's hold on the disk: while the file exists, nothing is written and nothing completes.
@@ -195,12 +187,12 @@ impl Disk {
     pub(super) fn new(
         dirs: Arc<LogDirs>,
         slow: Arc<Slow>,
-        inbox: InboxSender<Mail>,
+        notify: Notify,
         window_bytes: u32,
         stall_sign: Option<PathBuf>,
         metrics: Arc<Metrics>,
         core: usize,
-        offline: Box<dyn Fn(TopicPartition) + Send>,
+        teller: Teller,
     ) -> Disk {
         let stall = stall_sign.map(|sign| Stall {
             sign,
@@ -211,7 +203,7 @@ impl Disk {
         Disk {
             dirs,
             slow,
-            inbox,
+            notify,
             paths: FxHashMap::default(),
             files: FxHashMap::default(),
             nameless: FxHashSet::default(),
@@ -222,7 +214,7 @@ impl Disk {
             stall,
             metrics,
             core,
-            offline,
+            teller,
         }
     }
 
@@ -314,8 +306,8 @@ impl Disk {
                 self.create_log(asker(op), log, name.to_string());
             }
             Effect::DeleteLog { op, log, delay_ms } => self.delete_log(asker(op), log, delay_ms),
-            Effect::OpenLog { log, .. } => self.slow.open_log(shard, log, self.inbox.clone()),
-            Effect::LogDirFailed { log } => (self.offline)(log),
+            Effect::OpenLog { log, .. } => self.slow.open_log(shard, log, Arc::clone(&self.notify)),
+            Effect::LogDirFailed { log } => self.teller.directory_failed(log),
             Effect::Write { .. }
             | Effect::Reply { .. }
             | Effect::Send { .. }
@@ -528,7 +520,9 @@ impl Disk {
         match self.path(file) {
             Some(path) => self
                 .slow
-                .run(file.log, asker, self.inbox.clone(), move || work(path)),
+                .run(file.log, asker, Arc::clone(&self.notify), move || {
+                    work(path)
+                }),
             None => done.push(DiskDone {
                 asker,
                 outcome: Err(DiskFailure),
@@ -558,29 +552,32 @@ impl Disk {
         let log = files[0].log;
         let names: Vec<String> = files.iter().map(|file| storage::file_name(*file)).collect();
         let dirs = Arc::clone(&self.dirs);
-        self.slow.run(log, asker, self.inbox.clone(), move || {
-            dirs.delete_files(&directory, &names, Duration::from_millis(delay_ms))?;
-            Ok(Done::Written)
-        });
+        self.slow
+            .run(log, asker, Arc::clone(&self.notify), move || {
+                dirs.delete_files(&directory, &names, Duration::from_millis(delay_ms))?;
+                Ok(Done::Written)
+            });
     }
 
     fn create_log(&self, asker: Asker, log: TopicPartition, name: String) {
-        let (dirs, inbox) = (Arc::clone(&self.dirs), self.inbox.clone());
-        self.slow.run(log, asker, self.inbox.clone(), move || {
-            let directory = dirs.create(log, &name)?;
-            post(&inbox, Mail::Placed { log, directory });
-            Ok(Done::Written)
-        });
+        let (dirs, notify) = (Arc::clone(&self.dirs), Arc::clone(&self.notify));
+        self.slow
+            .run(log, asker, Arc::clone(&self.notify), move || {
+                let directory = dirs.create(log, &name)?;
+                notify(Notice::Placed { log, directory });
+                Ok(Done::Written)
+            });
     }
 
     fn delete_log(&mut self, asker: Asker, log: TopicPartition, delay_ms: u64) {
         self.paths.remove(&log);
         self.files.retain(|file, _| file.log != log);
         let dirs = Arc::clone(&self.dirs);
-        self.slow.run(log, asker, self.inbox.clone(), move || {
-            dirs.delete(log, Duration::from_millis(delay_ms))?;
-            Ok(Done::Written)
-        });
+        self.slow
+            .run(log, asker, Arc::clone(&self.notify), move || {
+                dirs.delete(log, Duration::from_millis(delay_ms))?;
+                Ok(Done::Written)
+            });
     }
 
     /// A completion that is no socket's.
@@ -778,7 +775,7 @@ fn is_unsupported(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corelog_shards::base::ids::Uuid;
+    use corelog_shards::base::ids::{Op, Uuid};
 
     fn file(base: i64) -> FileId {
         FileId {

@@ -1,17 +1,15 @@
-//! Helper threads for what may block: directories, renames, small files, recovery. They are not pinned, and finish by mail.
+//! Helper threads for what may block: directories, renames, small files, recovery. They are not pinned, and finish by a notice.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use corelog_io::inbox::InboxSender;
 use corelog_shards::base::ids::{ShardId, TopicPartition};
 use corelog_shards::event::{DiskFailure, Done};
 
-use super::disk::Asker;
-use super::mail::{Mail, post};
-use crate::engine::recovery::Recoverer;
+use super::notice::{Asker, Notice, Notify};
+use super::recovery::Recoverer;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -38,12 +36,12 @@ impl Slow {
         })
     }
 
-    /// Runs `work`, after what was asked of the same log before; its result reaches the asker by mail.
+    /// Runs `work`, after what was asked of the same log before; its result reaches the asker by a notice.
     pub(super) fn run(
         &self,
         log: TopicPartition,
         asker: Asker,
-        inbox: InboxSender<Mail>,
+        notify: Notify,
         work: impl FnOnce() -> io::Result<Done> + Send + 'static,
     ) {
         let queue =
@@ -55,22 +53,22 @@ impl Slow {
                     tracing::error!(%error, "an operation on a log directory failed");
                     DiskFailure
                 });
-                post(&inbox, Mail::Done { asker, outcome });
+                notify(Notice::Done { asker, outcome });
             }),
         );
     }
 
-    /// Recovers a log; it is handed over by mail.
-    pub(super) fn open_log(&self, shard: ShardId, log: TopicPartition, inbox: InboxSender<Mail>) {
+    /// Recovers a log; it is handed over by a notice.
+    pub(super) fn open_log(&self, shard: ShardId, log: TopicPartition, notify: Notify) {
         let recoverer = Arc::clone(&self.recoverer);
         send(
             &self.recoveries,
             Box::new(move || {
                 let opened = recoverer.open(log);
                 if let Some(directory) = recoverer.directory(log) {
-                    post(&inbox, Mail::Placed { log, directory });
+                    notify(Notice::Placed { log, directory });
                 }
-                post(&inbox, Mail::Opened { shard, log, opened });
+                notify(Notice::Opened { shard, log, opened });
             }),
         );
     }

@@ -1,10 +1,9 @@
-//! The listeners: bound before anything else is touched, opened when the broker is ready. Accepted sockets are dealt to cores before their first
+//! The listeners: bound before anything else is touched, opened when the broker is ready. The engine deals accepted sockets before their first
 //! byte is read.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use corelog_io::net::deal::{CoreLoads, Dealer};
 use corelog_io::net::listener::{Listener, ListenerConfig, ListenerThread};
 use corelog_io::net::{ConnectionLimit, Socket};
 use corelog_shards::base::ids::Text;
@@ -139,22 +138,19 @@ impl Bound {
         self.open.iter().map(view).collect()
     }
 
-    /// Starts accepting: `give(core, listener, socket, peer)` for each connection, until the threads are dropped.
-    pub(super) fn accept(
+    /// Starts accepting, until the threads are dropped. `taker` makes what takes the connections of one listener, on that listener's own thread.
+    pub(super) fn accept<T>(
         self,
-        loads: CoreLoads,
-        give: impl Fn(usize, u8, Socket, IpAddr) + Send + Clone + 'static,
-    ) -> Result<Vec<ListenerThread>, ServeError> {
+        mut taker: impl FnMut(u8) -> T,
+    ) -> Result<Vec<ListenerThread>, ServeError>
+    where
+        T: FnMut(Socket, SocketAddr) + Send + 'static,
+    {
         let mut threads = Vec::new();
         for (number, open) in self.open.into_iter().enumerate() {
-            let (give, mut dealer) = (give.clone(), Dealer::new(loads.clone()));
             let address = format!("{}://{}:{}", open.name, open.host, open.port);
             let name = format!("accept-{number}");
-            let accepting = open
-                .listener
-                .start(&name, move |socket: Socket, peer: SocketAddr| {
-                    give(dealer.deal(), number as u8, socket, peer.ip());
-                });
+            let accepting = open.listener.start(&name, taker(number as u8));
             threads.push(accepting.map_err(|error| ServeError::Listen {
                 address,
                 why: error.to_string(),
