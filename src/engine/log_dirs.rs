@@ -29,6 +29,8 @@ pub struct Place {
 
 struct State {
     places: FxHashMap<TopicPartition, Place>,
+    /// Which replica a name belongs to: a topic may be gone, and another of its name be there, before its directory is.
+    names: FxHashMap<String, TopicPartition>,
     /// Per directory.
     checkpoints: Vec<Checkpoints>,
     replicas: Vec<usize>,
@@ -55,6 +57,7 @@ impl LogDirs {
         );
         let state = State {
             places: FxHashMap::default(),
+            names: FxHashMap::default(),
             replicas: vec![0; roots.len()],
             offline: vec![false; roots.len()],
             checkpoints,
@@ -80,7 +83,14 @@ impl LogDirs {
     pub fn found(&self, log: TopicPartition, directory: u16, name: String) {
         let mut state = self.lock();
         state.replicas[usize::from(directory)] += 1;
+        state.names.insert(name.clone(), log);
         state.places.insert(log, Place { directory, name });
+    }
+
+    /// Whether the directory of a deleted replica still has this name.
+    pub fn is_taken(&self, name: &str, log: TopicPartition) -> bool {
+        let state = self.lock();
+        state.names.get(name).is_some_and(|holder| *holder != log)
     }
 
     pub fn place(&self, log: TopicPartition) -> Option<Place> {
@@ -112,15 +122,21 @@ impl LogDirs {
         )
     }
 
-    /// Makes a new replica's directory, where the fewest are (L-31).
+    /// Makes a new replica's directory, where the fewest are (L-31). Its name must not be taken.
     pub fn create(&self, log: TopicPartition, name: &str) -> io::Result<PathBuf> {
         let directory = {
             let mut state = self.lock();
+            if state.names.get(name).is_some_and(|holder| *holder != log) {
+                return Err(io::Error::other(format!(
+                    "{name} is still the directory of a deleted topic"
+                )));
+            }
             let open = (0..self.roots.len()).filter(|index| !state.offline[*index]);
             let Some(directory) = open.min_by_key(|index| state.replicas[*index]) else {
                 return Err(io::Error::other("every log directory is offline"));
             };
             state.replicas[directory] += 1;
+            state.names.insert(name.to_owned(), log);
             state.places.insert(
                 log,
                 Place {
@@ -154,6 +170,7 @@ impl LogDirs {
             &place.name,
             unique,
         )?;
+        self.lock().names.remove(&place.name);
         self.doom(renamed, delay);
         Ok(())
     }
@@ -272,6 +289,7 @@ impl LogDirs {
         let mut state = self.lock();
         if let Some(place) = state.places.remove(&log) {
             state.replicas[usize::from(place.directory)] -= 1;
+            state.names.remove(&place.name);
         }
     }
 
@@ -315,4 +333,36 @@ impl LogDirs {
 /// A value that differs from run to run and from directory to directory.
 pub fn seed_of(id: Uuid) -> u128 {
     u128::from_be_bytes(id.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(topic: u8) -> TopicPartition {
+        TopicPartition {
+            topic_id: Uuid([topic; 16]),
+            partition: 0,
+        }
+    }
+
+    #[test]
+    fn a_name_is_taken_until_the_directory_of_the_deleted_topic_is_renamed() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = LogDirs::new(
+            vec![root.path().to_owned()],
+            vec![Checkpoints::default()],
+            7,
+        );
+        dirs.create(log(1), "again-0").unwrap();
+        assert!(dirs.is_taken("again-0", log(2)));
+        assert!(!dirs.is_taken("again-0", log(1)));
+        assert!(dirs.create(log(2), "again-0").is_err());
+        dirs.delete(log(1), Duration::from_secs(60)).unwrap();
+        assert!(!dirs.is_taken("again-0", log(2)));
+        let path = dirs.create(log(2), "again-0").unwrap();
+        assert!(path.join("partition.metadata").exists());
+        assert_eq!(dirs.path(log(2)), Some(path));
+        assert_eq!(dirs.path(log(1)), None);
+    }
 }

@@ -29,6 +29,23 @@ pub enum Carry {
     },
 }
 
+impl Carry {
+    /// The most bytes that the answer may bring.
+    pub fn reply_bytes(&self) -> usize {
+        match self {
+            Carry::Part {
+                part: Part::FetchCollect(collect),
+                ..
+            } => collect
+                .entries
+                .iter()
+                .map(|grant| grant.bytes as usize)
+                .sum(),
+            Carry::Part { .. } | Carry::Cancel { .. } => 0,
+        }
+    }
+}
+
 /// Where a request came from: the front end's own number of the connection, and the request's place in its order of replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {

@@ -182,7 +182,7 @@ fn ground<'a>(
         ..
     } = metadata;
     let recovery_threads = config.recovery_threads_per_dir as usize * dirs.roots().len();
-    let slow = Slow::start(Arc::clone(recoverer), recovery_threads)
+    let slow = Slow::start(Arc::clone(recoverer), Arc::clone(&dirs), recovery_threads)
         .map_err(ServeError::thread("helper threads"))?;
     let existing: FxHashSet<TopicPartition> = found.iter().copied().collect();
     let (mut controller, mut outbox) = (Some(Box::new(controller)), Some(outbox));

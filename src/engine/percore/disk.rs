@@ -2,18 +2,15 @@
 //! and rare goes to helper threads.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use corelog_io::disk::map::map_sealed;
 use corelog_io::disk::write_behind::{self, WriteBehind};
 use corelog_io::disk::{File, OpenMode, dir};
 use corelog_io::turn::{Advice, Completion, Key, RangeSync, SyncKind, Turn};
-use corelog_shards::base::ids::{FileId, FileKind, ShardId, TopicPartition};
+use corelog_shards::base::ids::{FileId, FileKind, METADATA_LOG, ShardId, TopicPartition};
 use corelog_shards::base::time::{Mono, Now};
 use corelog_shards::effect::Effect;
 use corelog_shards::event::{DiskFailure, Done};
@@ -22,8 +19,7 @@ use slab::Slab;
 
 use super::core::KIND_DISK;
 use crate::engine::keeper::Teller;
-use crate::engine::log_dirs::LogDirs;
-use crate::engine::notice::{Asker, Notice, Notify};
+use crate::engine::notice::{Asker, Notify};
 use crate::engine::slow::Slow;
 use crate::engine::storage;
 use crate::metrics::Metrics;
@@ -145,7 +141,6 @@ const CACHED_WINDOWS: usize = 4;
 const OPEN_FILES_MAX: usize = 4096;
 
 pub(super) struct Disk {
-    dirs: Arc<LogDirs>,
     slow: Arc<Slow>,
     notify: Notify,
     paths: FxHashMap<TopicPartition, PathBuf>,
@@ -185,7 +180,6 @@ impl Disk {
         reason = "what a start has put together, used once"
     )]
     pub(super) fn new(
-        dirs: Arc<LogDirs>,
         slow: Arc<Slow>,
         notify: Notify,
         window_bytes: u32,
@@ -201,7 +195,6 @@ impl Disk {
             next_look: Mono(0),
         });
         Disk {
-            dirs,
             slow,
             notify,
             paths: FxHashMap::default(),
@@ -262,51 +255,30 @@ impl Disk {
                 len,
             } => self.read(turn, asker(op), file, position, len as usize, done),
             Effect::Sync { op, file } => self.sync(turn, asker(op), file, done),
-            Effect::Map { op, file } => self.slowly(
-                asker(op),
-                file,
-                |path| map_whole(&path).map(Done::Bytes),
-                done,
-            ),
-            Effect::Seal { op, file, len } | Effect::Truncate { op, file, len } => {
-                self.files.remove(&file);
-                self.slowly(
-                    asker(op),
-                    file,
-                    move |path| {
-                        fs::OpenOptions::new()
-                            .create(true)
-                            .truncate(false)
-                            .write(true)
-                            .open(path)?
-                            .set_len(len)?;
-                        Ok(Done::Written)
-                    },
-                    done,
-                );
+            Effect::Map { file, .. }
+            | Effect::Seal { file, .. }
+            | Effect::Truncate { file, .. }
+            | Effect::Replace { file, .. } => {
+                if !matches!(effect, Effect::Map { .. }) {
+                    self.files.remove(&file);
+                }
+                self.slowly(shard, file.log, effect);
             }
-            Effect::Replace { op, file, content } => {
-                self.files.remove(&file);
-                self.slowly(
-                    asker(op),
-                    file,
-                    move |path| {
-                        dir::write_atomically(&path, &content)?;
-                        Ok(Done::Written)
-                    },
-                    done,
-                );
+            Effect::Delete { ref files, .. } => {
+                for file in files {
+                    self.files.remove(file);
+                }
+                let log = files.first().map_or(METADATA_LOG, |file| file.log);
+                self.slowly(shard, log, effect);
             }
-            Effect::Delete {
-                op,
-                files,
-                delay_ms,
-            } => self.delete(asker(op), &files, delay_ms, done),
-            Effect::CreateLog { op, log, name } => {
-                self.create_log(asker(op), log, name.to_string());
+            Effect::CreateLog { log, .. } | Effect::OpenLog { log, .. } => {
+                self.slowly(shard, log, effect);
             }
-            Effect::DeleteLog { op, log, delay_ms } => self.delete_log(asker(op), log, delay_ms),
-            Effect::OpenLog { log, .. } => self.slow.open_log(shard, log, Arc::clone(&self.notify)),
+            Effect::DeleteLog { log, .. } => {
+                self.paths.remove(&log);
+                self.files.retain(|file, _| file.log != log);
+                self.slowly(shard, log, effect);
+            }
             Effect::LogDirFailed { log } => self.teller.directory_failed(log),
             Effect::Write { .. }
             | Effect::Reply { .. }
@@ -478,16 +450,13 @@ impl Disk {
         self.metrics.core(self.core).syncs.increment();
         // The name of a new file is not durable before its directory is.
         if self.nameless.remove(&file) {
-            self.slowly(
-                asker,
-                file,
-                move |path| {
+            let directory = self.paths.get(&file.log).cloned();
+            self.slow
+                .on_file(asker, file, directory, &self.notify, move |path| {
                     open.sync_all()?;
                     dir::sync_dir(path.parent().unwrap_or(&path))?;
                     Ok(Done::Synced)
-                },
-                done,
-            );
+                });
             return;
         }
         let number = self.in_flight.insert(InFlight::Sync { asker, file });
@@ -509,75 +478,10 @@ impl Disk {
         });
     }
 
-    /// Does something slow with a file's path on a helper thread.
-    fn slowly(
-        &self,
-        asker: Asker,
-        file: FileId,
-        work: impl FnOnce(PathBuf) -> io::Result<Done> + Send + 'static,
-        done: &mut Vec<DiskDone>,
-    ) {
-        match self.path(file) {
-            Some(path) => self
-                .slow
-                .run(file.log, asker, Arc::clone(&self.notify), move || {
-                    work(path)
-                }),
-            None => done.push(DiskDone {
-                asker,
-                outcome: Err(DiskFailure),
-            }),
-        }
-    }
-
-    fn delete(&mut self, asker: Asker, files: &[FileId], delay_ms: u64, done: &mut Vec<DiskDone>) {
-        for file in files {
-            self.files.remove(file);
-        }
-        let Some(directory) = files
-            .first()
-            .and_then(|file| self.paths.get(&file.log))
-            .cloned()
-        else {
-            done.push(DiskDone {
-                asker,
-                outcome: if files.is_empty() {
-                    Ok(Done::Written)
-                } else {
-                    Err(DiskFailure)
-                },
-            });
-            return;
-        };
-        let log = files[0].log;
-        let names: Vec<String> = files.iter().map(|file| storage::file_name(*file)).collect();
-        let dirs = Arc::clone(&self.dirs);
-        self.slow
-            .run(log, asker, Arc::clone(&self.notify), move || {
-                dirs.delete_files(&directory, &names, Duration::from_millis(delay_ms))?;
-                Ok(Done::Written)
-            });
-    }
-
-    fn create_log(&self, asker: Asker, log: TopicPartition, name: String) {
-        let (dirs, notify) = (Arc::clone(&self.dirs), Arc::clone(&self.notify));
-        self.slow
-            .run(log, asker, Arc::clone(&self.notify), move || {
-                let directory = dirs.create(log, &name)?;
-                notify(Notice::Placed { log, directory });
-                Ok(Done::Written)
-            });
-    }
-
-    fn delete_log(&mut self, asker: Asker, log: TopicPartition, delay_ms: u64) {
-        self.paths.remove(&log);
-        self.files.retain(|file, _| file.log != log);
-        let dirs = Arc::clone(&self.dirs);
-        self.slow
-            .run(log, asker, Arc::clone(&self.notify), move || {
-                dirs.delete(log, Duration::from_millis(delay_ms))?;
-                Ok(Done::Written)
-            });
+    /// Leaves it to a helper thread.
+    fn slowly(&self, shard: ShardId, log: TopicPartition, effect: Effect) {
+        let directory = self.paths.get(&log).cloned();
+        self.slow.effect(shard, effect, directory, &self.notify);
     }
 
     /// A completion that is no socket's.
@@ -751,12 +655,6 @@ impl Background<'_> {
             }
         }
     }
-}
-
-/// The whole content of a sealed file.
-fn map_whole(path: &Path) -> io::Result<Bytes> {
-    let file = File::open(path, OpenMode::Read)?;
-    map_sealed(&file, file.len()? as usize)
 }
 
 fn disk_key(number: usize) -> Key {

@@ -118,7 +118,6 @@ impl Running {
             .enumerate()
         {
             let mut disk = Disk::new(
-                Arc::clone(&ground.dirs),
                 Arc::clone(&ground.slow),
                 notify(senders[index].clone()),
                 config.write_behind_bytes,

@@ -2,17 +2,14 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use corelog_shards::base::time::Mono;
-use corelog_shards::part::{Part, Reply};
-use corelog_wire::batch::BatchHeader;
 
 use super::super::connection::Lacks;
 use super::super::mail::Mail;
 use super::{Core, Parts};
-use crate::api::table;
-use crate::engine::requests::{Carry, Origin};
-use crate::metrics::{CreditKind, Family, Stage};
+use crate::engine::counting;
+use crate::engine::requests::Origin;
+use crate::metrics::{CreditKind, Stage};
 
 /// The load of this core is published this often, in microseconds.
 const LOAD_EVERY_US: u64 = 100_000;
@@ -78,59 +75,12 @@ impl Core {
         self.parts.metrics.core(usize::from(self.parts.index))
     }
 
-    /// Records on their way to their partitions.
-    pub(super) fn count_part(&self, item: &Carry) {
-        let Carry::Part {
-            part: Part::Produce(produce),
-            ..
-        } = item
-        else {
-            return;
-        };
-        for records in produce
-            .entries
-            .iter()
-            .filter_map(|entry| entry.records.as_ref())
-        {
-            let count = BatchHeader::parse(records).map_or(0, |header| header.record_count.max(0));
-            self.counters().records_in.add(count as u64);
-            self.counters().record_bytes_in.add(records.len() as u64);
-        }
-    }
-
-    /// Records on their way to a client, and appends that were refused.
-    pub(super) fn count_reply(&self, reply: &Reply) {
-        match reply {
-            Reply::FetchCollect(fetched) => {
-                let bytes = fetched
-                    .iter()
-                    .flat_map(|fetched| &fetched.records)
-                    .map(Bytes::len);
-                self.counters()
-                    .record_bytes_out
-                    .add(bytes.sum::<usize>() as u64);
-            }
-            Reply::Produce(produced)
-                if produced.iter().any(|produced| produced.code.is_error()) =>
-            {
-                self.counters()
-                    .request_errors
-                    .of(table::PRODUCE)
-                    .increment();
-            }
-            _ => {}
-        }
-    }
-
     /// From split to the response: owners, hops and disk included.
     pub(super) fn record(&mut self, api_key: i16, since: Mono) {
-        let family = match api_key {
-            table::PRODUCE => Family::Produce,
-            table::FETCH => Family::Fetch,
-            _ => Family::Other,
-        };
         let us = self.clock.now().mono.0.saturating_sub(since.0);
-        self.parts.recorder.record(family, Stage::Owners, us);
+        self.parts
+            .recorder
+            .record(counting::family(api_key), Stage::Owners, us);
     }
 
     pub(super) fn count_rest(&mut self, before: Mono) {

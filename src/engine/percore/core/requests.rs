@@ -4,11 +4,12 @@ use std::net::IpAddr;
 
 use corelog_shards::base::ids::ReplyTo;
 use corelog_shards::event::Event;
-use corelog_shards::part::{Part, Reply};
+use corelog_shards::part::Reply;
 
 use super::super::hop::{Freight, Hop};
 use super::Core;
 use crate::api::{Answer, Context, table};
+use crate::engine::counting;
 use crate::engine::reply_order::{Outcome, Pieces};
 use crate::engine::requests::{Carry, Origin, Progress, Stepped};
 
@@ -17,7 +18,7 @@ impl Core {
         let Some(origin) = self.requests.origin_of(to) else {
             return;
         };
-        self.count_reply(&reply);
+        counting::reply(self.counters(), &reply);
         let connection = self.connections.get(origin.connection as usize);
         let cx = Context {
             now: self.now,
@@ -206,8 +207,8 @@ impl Core {
             std::mem::take(&mut self.scratch.carrying),
         );
         for item in carry.drain(..) {
-            self.count_part(&item);
-            if needs_reply_bytes(&item) > 0 && !self.pay_for_reply(&item) {
+            counting::carry(self.counters(), &item);
+            if item.reply_bytes() > 0 && !self.pay_for_reply(&item) {
                 self.starved.push_back(item);
             } else {
                 self.carry_one(item);
@@ -242,7 +243,9 @@ impl Core {
     /// Reply bytes are reserved before data is read; the one that waits longest is served first. The largest answer always fits
     /// once others are done, because a request is capped to what the pool holds.
     pub(super) fn pay_for_reply(&mut self, item: &Carry) -> bool {
-        let bytes = needs_reply_bytes(item).min(self.parts.credits.reply_bytes.total() as usize);
+        let bytes = item
+            .reply_bytes()
+            .min(self.parts.credits.reply_bytes.total() as usize);
         if !self.starved.is_empty() || !self.parts.credits.reply_bytes.take(bytes, false) {
             return false;
         }
@@ -263,8 +266,9 @@ impl Core {
             self.parts.credits.reply_bytes.give(bytes);
         }
         while let Some(item) = self.starved.pop_front() {
-            let bytes =
-                needs_reply_bytes(&item).min(self.parts.credits.reply_bytes.total() as usize);
+            let bytes = item
+                .reply_bytes()
+                .min(self.parts.credits.reply_bytes.total() as usize);
             if !self.parts.credits.reply_bytes.take(bytes, true) {
                 self.starved.push_front(item);
                 return;
@@ -272,20 +276,5 @@ impl Core {
             self.note_reserved(&item, bytes);
             self.carry_one(item);
         }
-    }
-}
-
-/// The most bytes that the answer to this part may bring.
-fn needs_reply_bytes(item: &Carry) -> usize {
-    match item {
-        Carry::Part {
-            part: Part::FetchCollect(collect),
-            ..
-        } => collect
-            .entries
-            .iter()
-            .map(|grant| grant.bytes as usize)
-            .sum(),
-        Carry::Part { .. } | Carry::Cancel { .. } => 0,
     }
 }
