@@ -17,6 +17,8 @@ pub mod log;
 pub mod metadata;
 pub mod part;
 pub mod partition;
+#[cfg(test)]
+mod scenario;
 pub mod shard;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

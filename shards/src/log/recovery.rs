@@ -176,7 +176,7 @@ pub(super) struct Recovery<'a> {
     /// Scan whole segments.
     verify_all: bool,
     /// Batches that reach this offset are cut off.
-    limit: i64,
+    pub(super) limit: i64,
     epochs: Epochs,
     epochs_changed: bool,
     /// Oldest first.

@@ -24,7 +24,11 @@ impl Recovery<'_> {
             .min(self.snapshots_believed_to());
         let (mut producers, from) = match self.newest_snapshot(limit)? {
             Some((offset, producers)) => (producers, offset),
-            None if self.input.shutdown == Shutdown::Clean && believed_below == i64::MAX => {
+            // Where a clean stop wrote none, there are none; a cut may have taken the ones that there were.
+            None if self.input.shutdown == Shutdown::Clean
+                && believed_below == i64::MAX
+                && self.limit == i64::MAX =>
+            {
                 (Producers::default(), log_end)
             }
             // Also what lies below the log's start, as long as it is there.

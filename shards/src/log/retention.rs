@@ -35,7 +35,7 @@ impl Log {
         if !self.config.cleanup_policy.delete {
             return; // L-12
         }
-        let count = self.over_size(high_watermark);
+        let count = self.over_size(now, high_watermark, out);
         self.delete_oldest(count, high_watermark, out);
         let count = self.too_old(now, high_watermark, out);
         self.delete_oldest(count, high_watermark, out);
@@ -62,20 +62,25 @@ impl Log {
             .count()
     }
 
-    /// L-11 (b)
-    fn over_size(&self, high_watermark: i64) -> usize {
+    /// L-11 (b). With a limit of 0 the active segment goes too.
+    fn over_size(&mut self, now: Now, high_watermark: i64, out: &mut Outbox) -> usize {
         let Ok(keep) = u64::try_from(self.config.retention_bytes) else {
             return 0;
         };
         let mut over = self.size_bytes().saturating_sub(keep);
-        self.sealed[..self.deletable(high_watermark)]
+        let count = self.sealed[..self.deletable(high_watermark)]
             .iter()
             .take_while(|segment| {
                 let goes = over >= segment.size;
                 over = over.saturating_sub(segment.size);
                 goes
             })
-            .count()
+            .count();
+        let all = count == self.sealed.len() && over >= self.active.size;
+        if all && self.roll_to_delete(now, high_watermark, out) {
+            return self.sealed.len();
+        }
+        count
     }
 
     /// L-11 (c). An active segment that is too old as a whole is sealed first.
@@ -93,15 +98,19 @@ impl Log {
                 .count()
         };
         let all = old(self) == self.sealed.len();
-        let active = self.active.sealed();
-        if all
-            && active.size > 0
-            && self.log_end <= high_watermark
-            && is_old(active.largest_timestamp())
-        {
-            self.roll(now, out);
+        if all && is_old(self.active.sealed().largest_timestamp()) {
+            self.roll_to_delete(now, high_watermark, out);
         }
         old(self)
+    }
+
+    /// A log keeps one segment, so the active one is sealed before it is deleted; unless it is empty, or somebody needs it to replicate.
+    fn roll_to_delete(&mut self, now: Now, high_watermark: i64, out: &mut Outbox) -> bool {
+        let may_go = self.active.size > 0 && self.log_end <= high_watermark;
+        if may_go {
+            self.roll(now, out);
+        }
+        may_go
     }
 
     fn delete_oldest(&mut self, count: usize, high_watermark: i64, out: &mut Outbox) {

@@ -1,4 +1,4 @@
-//! Scenario files: comment, commands, `----`, what came of them. `UPDATE=1` writes what came of them into the files; review the diff.
+//! Scenarios of groups (`tests/scenarios/group`).
 //!
 //! `join`, `sync`, `heartbeat`, `leave`, `commit` act for the client that is named; a client keeps the id that it was last given, unless it
 //! says `id=` (`id=` alone: none; `id=other`: that client's; `id=!x`: x as it stands). Ids are shown as the name of the client that got
@@ -23,17 +23,10 @@ use crate::group::request::{
     Commit, CommitEntry, DeleteOffsets, FetchOffsets, Heartbeat, Join, Leave, List, Named,
     Protocol, Request, Sync,
 };
-
-macro_rules! scenarios {
-    ($($name:ident)*) => {
-        $(#[test]
-        fn $name() {
-            run(stringify!($name), include_str!(concat!("scenarios/", stringify!($name), ".scn")));
-        })*
-    };
-}
+use crate::scenario::{self, Args, scenarios};
 
 scenarios! {
+    "group", run:
     j1_who_may_join
     j2_new_members_get_an_id
     j3_how_long_a_join_takes
@@ -54,33 +47,7 @@ scenarios! {
 
 fn run(name: &str, text: &str) {
     let mut stage = Stage::new();
-    let mut actual = String::new();
-    for block in text.trim_end().split("\n\n") {
-        let commands = block.split("\n----").next().unwrap_or("").trim_end();
-        let mut output = String::new();
-        for line in commands.lines().filter(|line| !line.starts_with('#')) {
-            output.push_str(&stage.command(line));
-        }
-        let _ = write!(actual, "{commands}\n----\n{output}\n");
-    }
-    let actual = format!("{}\n", actual.trim_end());
-    if std::env::var("UPDATE").is_ok() {
-        update(name, &actual);
-    } else {
-        assert_eq!(
-            actual, text,
-            "scenario {name}; UPDATE=1 writes what came of it"
-        );
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "only when a person asks for new expectations"
-)]
-fn update(name: &str, actual: &str) {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/group/tests/scenarios");
-    std::fs::write(format!("{directory}/{name}.scn"), actual).expect("the scenario can be written");
+    scenario::run(name, text, |line| stage.command(line));
 }
 
 /// One broker, its clients, and what they know.
@@ -396,28 +363,6 @@ impl Stage {
                 format!("{} [{}]", listed.code, groups.join(" "))
             }
         }
-    }
-}
-
-/// Words after the command; `key=value` ones by key.
-struct Args<'a>(Vec<&'a str>);
-
-impl<'a> Args<'a> {
-    fn get(&self, key: &str) -> Option<&'a str> {
-        let pairs = self.0.iter().filter_map(|word| word.split_once('='));
-        pairs
-            .into_iter()
-            .find(|(own, _)| *own == key)
-            .map(|(_, value)| value)
-    }
-
-    fn number(&self, key: &str) -> Option<i64> {
-        self.get(key).map(|value| value.parse().unwrap())
-    }
-
-    fn list(&self, key: &str) -> Vec<&'a str> {
-        let value = self.get(key).unwrap_or("");
-        value.split(',').filter(|item| !item.is_empty()).collect()
     }
 }
 

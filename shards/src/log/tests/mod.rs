@@ -11,4 +11,5 @@ mod model;
 mod opening;
 mod retention;
 mod rig;
+mod scenario;
 mod settling;

@@ -122,7 +122,7 @@ fn segments_that_are_not_settled_are_deleted_when_they_are() {
     let mut rig = Rig::new(TopicConfig {
         segment_bytes: 20_000,
         retention_ms: -1,
-        retention_bytes: 0,
+        retention_bytes: 1,
         ..TopicConfig::default()
     });
     let log = &super::golden::partition("rolled-0")["00000000000000000000.log"];

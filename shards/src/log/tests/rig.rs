@@ -35,6 +35,7 @@ pub(super) struct How {
     pub(super) recovery_point: i64,
     pub(super) log_start: i64,
     pub(super) truncate_to: Option<i64>,
+    pub(super) now: Now,
 }
 
 impl How {
@@ -44,6 +45,7 @@ impl How {
             recovery_point,
             log_start: 0,
             truncate_to: None,
+            now: now(),
         }
     }
 }
@@ -96,10 +98,12 @@ impl Rig {
             log_start: how.log_start,
             truncate_to: how.truncate_to,
             config: Arc::new(config.clone()),
-            now: now(),
+            now: how.now,
         };
         let log = recover(input, &mut |order| Ok(disk.obey(order)))?;
-        Ok(Rig::with(*log, disk))
+        let mut rig = Rig::with(*log, disk);
+        rig.now = how.now;
+        Ok(rig)
     }
 
     pub(super) fn try_append(&mut self, batch: &AppendBatch) -> Result<Appended, AppendRefused> {
