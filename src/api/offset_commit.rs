@@ -117,6 +117,7 @@ impl Ready {
                         entries.push(CommitEntry {
                             at: entries.len() as u32,
                             topic: known.name.clone(),
+                            topic_id: known.id,
                             partition: asked.partition_index,
                             offset: asked.committed_offset,
                             leader_epoch: asked.committed_leader_epoch,

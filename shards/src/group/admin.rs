@@ -64,10 +64,11 @@ impl Group {
             return Err(ErrorCode::NON_EMPTY_GROUP);
         }
         self.clear_pending();
+        self.lingers = false;
         let deletions = self.offsets.deletions(None);
         let mut batches = 0;
-        let dies = self.is_recorded;
-        self.delete_offsets(turn, deletions, dies, || {
+        // A group without a record of its own is deleted as well: a broker that loads the log makes one for its offsets.
+        self.delete_offsets(turn, deletions, true, || {
             batches += 1;
             then()
         });

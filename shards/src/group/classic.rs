@@ -98,6 +98,8 @@ pub(super) struct Group {
     pub(super) offsets: Offsets,
     /// A record of the group itself is in the log, or on its way there.
     pub(super) is_recorded: bool,
+    /// Its offsets were deleted, but not the group: Kafka shows it until it looks for expired offsets (J-13).
+    pub(super) lingers: bool,
     /// Its batches that are neither committed nor failed.
     pub(super) writes_under_way: u32,
     /// Memory of its members.
@@ -135,6 +137,7 @@ impl Group {
             subscribed: None,
             offsets: Offsets::default(),
             is_recorded: false,
+            lingers: false,
             writes_under_way: 0,
             bytes: GROUP_BYTES,
             due: NEVER,
@@ -191,6 +194,7 @@ impl Group {
     pub(super) fn is_forgettable(&self) -> bool {
         self.state == State::Empty
             && !self.is_recorded
+            && !self.lingers
             && self.writes_under_way == 0
             && self.pending.is_empty()
             && self.offsets.is_empty()

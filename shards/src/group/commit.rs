@@ -179,6 +179,7 @@ impl Group {
                 });
             }
         }
+        self.lingers |= !changes.is_empty();
         let ready = Reply::OffsetsDeleted(OffsetsDeleted {
             code: ErrorCode::NONE,
             entries,
@@ -243,6 +244,7 @@ fn change(entry: &CommitEntry, now_ms: i64, expire_ms: i64) -> Change {
             metadata: entry.metadata.detached(),
             commit_ms: now_ms,
             expire_ms,
+            topic_id: entry.topic_id,
         }),
     }
 }

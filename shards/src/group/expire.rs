@@ -8,6 +8,7 @@ use super::turn::Turn;
 impl Group {
     /// Deletes what has expired; the group itself when nothing is left of it.
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
+        let lingered = std::mem::take(&mut self.lingers);
         let expired: Vec<Change> = self
             .offsets
             .settled()
@@ -21,8 +22,8 @@ impl Group {
             })
             .collect();
         let all = self.offsets.deletions(None).len() == expired.len();
-        let dies =
-            all && self.is_recorded && self.state == State::Empty && self.writes_under_way == 0;
+        let is_known = self.is_recorded || lingered || !expired.is_empty();
+        let dies = all && is_known && self.state == State::Empty && self.writes_under_way == 0;
         if !expired.is_empty() || dies {
             tracing::debug!(group = %self.id, offsets = expired.len(), dies, "offsets have expired");
             self.delete_offsets(turn, expired, dies, || Then::Nobody);
@@ -58,6 +59,7 @@ impl Group {
     pub(super) fn forget_topic(&mut self, turn: &mut Turn<'_>, topic: &str) {
         let deletions = self.offsets.deletions(Some(topic));
         if !deletions.is_empty() {
+            self.lingers = true;
             self.delete_offsets(turn, deletions, false, || Then::Nobody);
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::ids::Text;
+use crate::base::ids::{Text, Uuid};
 
 /// One committed offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(super) struct Committed {
     pub(super) commit_ms: i64,
     /// -1 = as the broker's retention says.
     pub(super) expire_ms: i64,
+    /// Zero = an older broker wrote it.
+    pub(super) topic_id: Uuid,
 }
 
 /// An offset set or (`None`) deleted.
@@ -158,6 +160,7 @@ mod tests {
                 metadata: Text::empty(),
                 commit_ms: 0,
                 expire_ms: -1,
+                topic_id: Uuid::ZERO,
             }),
         }
     }

@@ -1,6 +1,6 @@
 //! A group's records in `__consumer_offsets` (kafka.md 7.2), written and read again.
 //!
-//! Versions written: OffsetCommitValue 3 (1 with an explicit expiry), GroupMetadataValue 3, what Kafka 4.3 reads and writes.
+//! Versions written: OffsetCommitValue 4 (1 with an explicit expiry), GroupMetadataValue 3, what Kafka 4.3 reads and writes.
 
 use bytes::{Bytes, BytesMut};
 use corelog_wire::records::offsets::{
@@ -12,11 +12,11 @@ use super::classic::{Group, State};
 use super::member::{Member, Parked, Settings};
 use super::offsets::{Change, Committed, Offsets};
 use super::request::Protocol;
-use crate::base::ids::Text;
+use crate::base::ids::{Text, Uuid};
 use crate::base::time::Mono;
 use crate::coordinator::replay::Record;
 
-const OFFSET_VALUE: i16 = 3;
+const OFFSET_VALUE: i16 = 4;
 const OFFSET_VALUE_WITH_EXPIRY: i16 = 1;
 const GROUP_VALUE: i16 = 3;
 
@@ -39,7 +39,7 @@ pub(super) fn offset_record(group: &Text, change: &Change) -> Record {
             metadata: to.metadata.clone(),
             commit_timestamp: to.commit_ms,
             expire_timestamp: to.expire_ms,
-            ..OffsetCommitValue::default()
+            topic_id: to.topic_id,
         });
         encoded(&value, version)
     });
@@ -237,6 +237,7 @@ fn committed(value: &OffsetCommitValue) -> Committed {
         metadata: value.metadata.detached(),
         commit_ms: value.commit_timestamp,
         expire_ms: value.expire_timestamp,
+        topic_id: value.topic_id,
     }
 }
 
@@ -247,6 +248,7 @@ fn legacy(value: &LegacyOffsetCommitValue) -> Committed {
         metadata: value.metadata.detached(),
         commit_ms: value.commit_timestamp,
         expire_ms: -1,
+        topic_id: Uuid::ZERO,
     }
 }
 
@@ -278,5 +280,53 @@ pub(super) fn replay(groups: &mut std::collections::BTreeMap<Text, Group>, recor
             groups.insert(id, group);
         }
         Loaded::Other => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(expire_ms: i64) -> Change {
+        Change {
+            topic: Text::from_static("t"),
+            partition: 1,
+            to: Some(Committed {
+                offset: 7,
+                leader_epoch: 2,
+                metadata: Text::from_static("m"),
+                commit_ms: 3,
+                expire_ms,
+                topic_id: Uuid([9; 16]),
+            }),
+        }
+    }
+
+    #[test]
+    fn an_offset_is_written_as_kafka_4_3_does() {
+        let record = offset_record(&Text::from_static("g"), &change(-1));
+        let mut value = vec![0, 4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 2, b'm'];
+        value.extend([0, 0, 0, 0, 0, 0, 0, 3]);
+        // One tagged field: number 0, of 16 bytes.
+        value.extend([1, 0, 16]);
+        value.extend([9; 16]);
+        assert_eq!(record.value.as_deref(), Some(&value[..]));
+    }
+
+    #[test]
+    fn an_offset_reads_back_as_it_was_but_one_with_an_expiry_names_no_topic_id() {
+        for expire_ms in [-1, 50] {
+            let Loaded::Offset { change: read, .. } =
+                read(&offset_record(&Text::from_static("g"), &change(expire_ms)))
+            else {
+                panic!("an offset's record is read as another");
+            };
+            let mut expected = change(expire_ms);
+            if let Some(to) = expected.to.as_mut().filter(|to| to.expire_ms != -1) {
+                to.topic_id = Uuid::ZERO;
+                to.leader_epoch = -1;
+            }
+            assert_eq!(read, expected);
+        }
     }
 }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::base::error_code::ErrorCode;
-use crate::base::ids::Text;
+use crate::base::ids::{Text, Uuid};
 use crate::part::PartitionRef;
 
 #[derive(Debug, Clone)]
@@ -179,6 +179,7 @@ pub struct Commit {
 pub struct CommitEntry {
     pub at: u32,
     pub topic: Text,
+    pub topic_id: Uuid,
     pub partition: i32,
     pub offset: i64,
     /// -1 = not said.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::rig::Rig;
 use crate::base::error_code::ErrorCode;
-use crate::base::ids::{ReplyTo, Text};
+use crate::base::ids::{ReplyTo, Text, Uuid};
 use crate::base::random::Random;
 use crate::group::request::{
     Commit, CommitEntry, FetchOffsets, Heartbeat, Join, Joined, Leave, OffsetOf, Protocol, Reply,
@@ -230,6 +230,7 @@ impl World {
             entries: vec![CommitEntry {
                 at: 0,
                 topic: Text::from_static("t"),
+                topic_id: Uuid::ZERO,
                 partition,
                 offset,
                 leader_epoch: -1,

@@ -1,6 +1,6 @@
 //! Groups on a log in memory that commits at once, late, or never.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
@@ -8,7 +8,9 @@ use crate::base::error_code::ErrorCode;
 use crate::base::ids::{ReplyTo, ShardId, Uuid};
 use crate::base::time::{Mono, Now};
 use crate::coordinator::Ask;
+use crate::coordinator::replay::{Record, records_of};
 use crate::effect::{Chunks, Effect, Outbox};
+use crate::group::record::{Loaded, read};
 use crate::group::{Groups, Reply, Request};
 use crate::part::{self, PartitionRef};
 use crate::testing::TestCluster;
@@ -152,6 +154,21 @@ impl Rig {
         }
     }
 
+    /// The last record of each key, in the order of the keys.
+    pub(super) fn log_shown(&self) -> Vec<String> {
+        let mut last = BTreeMap::new();
+        for batch in &self.log {
+            let shown = records_of(batch, 0, |record| {
+                let (key, value) = shown(&record);
+                last.insert(key, value.unwrap_or_else(|| "deleted".to_owned()));
+            });
+            shown.expect("the log holds batches");
+        }
+        last.into_iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect()
+    }
+
     fn log_end(&self) -> i64 {
         self.log.last().map_or(0, |batch| end_of(batch))
     }
@@ -177,4 +194,19 @@ fn end_of(batch: &[u8]) -> i64 {
     corelog_wire::batch::BatchHeader::parse(batch)
         .expect("the log holds batches")
         .next_offset()
+}
+
+/// Key and value of a record, as short as can be.
+fn shown(record: &Record) -> (String, Option<String>) {
+    match read(record) {
+        Loaded::Offset { group, change } => (
+            format!("{group}:{}/{}", change.topic, change.partition),
+            change.to.map(|to| to.offset.to_string()),
+        ),
+        Loaded::Group { group, value } => (
+            group.to_string(),
+            value.map(|value| format!("gen{}", value.generation)),
+        ),
+        Loaded::Other => panic!("a record that nobody understands"),
+    }
 }

@@ -1,6 +1,6 @@
 //! Scenarios of groups (`tests/scenarios/group`).
 //!
-//! `join`, `sync`, `heartbeat`, `leave`, `commit` act for the client that is named; a client keeps the id that it was last given, unless it
+//! `log` shows the last record of each key. `join`, `sync`, `heartbeat`, `leave`, `commit` act for the client that is named; a client keeps the id that it was last given, unless it
 //! says `id=` (`id=` alone: none; `id=other`: that client's; `id=!x`: x as it stands). Ids are shown as the name of the client that got
 //! them, with a `'` for each one after its first.
 
@@ -17,7 +17,7 @@ use corelog_wire::records::data::ConsumerProtocolSubscription;
 
 use super::rig::Rig;
 use crate::base::error_code::ErrorCode;
-use crate::base::ids::{ReplyTo, Text};
+use crate::base::ids::{ReplyTo, Text, Uuid};
 use crate::group::Reply;
 use crate::group::request::{
     Commit, CommitEntry, DeleteOffsets, FetchOffsets, Heartbeat, Join, Leave, List, Named,
@@ -102,6 +102,7 @@ impl Stage {
                     self.rig.cancel(to);
                 }
             }
+            "log" => return format!("log: {}\n", self.rig.log_shown().join(" ")),
             "deletetopic" => {
                 let id = self.rig.cluster.image().topic(words[0]).unwrap().id;
                 self.rig.delete_topic(id);
@@ -414,6 +415,7 @@ fn commit_entry(at: u32, entry: &str, args: &Args<'_>) -> CommitEntry {
     CommitEntry {
         at,
         topic,
+        topic_id: Uuid::ZERO,
         partition,
         offset: offset.parse().unwrap(),
         leader_epoch: -1,
