@@ -126,12 +126,12 @@ pub(super) fn check_broker_property(
     match property.change {
         Change::ReadOnly => {
             return Err(invalid(format!(
-                "Cannot update these configs dynamically: Set({name})"
+                "Cannot update these configs dynamically: [{name}]"
             )));
         }
         Change::PerBroker if !one_broker => {
             return Err(invalid(format!(
-                "Cannot update these configs at default cluster level, broker id must be specified: Set({name})"
+                "Cannot update these configs at default cluster level, broker id must be specified: [{name}]"
             )));
         }
         Change::PerBroker | Change::ClusterWide => {}

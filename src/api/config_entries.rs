@@ -8,6 +8,9 @@ use corelog_shards::metadata::topic_config::TOPIC_PROPERTIES;
 use super::Context;
 use crate::config::table::{self, Change, Kind};
 
+/// One place that says a value: name there, value, kind of place.
+pub(super) type SynonymOf = (String, Option<String>, Source);
+
 /// One described setting.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
@@ -18,8 +21,8 @@ pub(super) struct Entry {
     pub(super) sensitive: bool,
     /// The number of its type.
     pub(super) kind: i8,
-    /// (name, value, source), the one that counts first.
-    pub(super) synonyms: Vec<(String, Option<String>, Source)>,
+    /// The one that counts first.
+    pub(super) synonyms: Vec<SynonymOf>,
     pub(super) doc: &'static str,
 }
 
@@ -29,32 +32,65 @@ pub(super) fn of_topic<'a>(
     overrides: Option<&'a Overrides>,
 ) -> impl Iterator<Item = Entry> + 'a {
     TOPIC_PROPERTIES.iter().map(move |property| {
-        let synonyms = cx.image.configs.synonyms(property, overrides);
-        let first = synonyms.first();
+        let places = cx.image.configs.synonyms(property, overrides);
+        let value = places.first().map(|place| place.converted.clone());
+        let (own, servers): (Vec<_>, Vec<_>) = places
+            .into_iter()
+            .filter(|place| place.source != Source::Default)
+            .map(|place| (place.name, Some(place.value), place.source))
+            .partition(|(.., source)| *source == Source::Topic);
+        let server = property.server_default_name.and_then(table::property);
+        let servers = server.map_or(Vec::new(), |server| from_its_name(server, servers));
+        let synonyms: Vec<SynonymOf> = own.into_iter().chain(servers).collect();
         Entry {
             name: property.name.to_owned(),
-            value: first.map(|synonym| synonym.converted.clone()),
-            source: first.map_or(Source::Default, |synonym| synonym.source),
+            value,
+            source: first_source(&synonyms),
             read_only: false,
             sensitive: false,
             kind: property.kind.code(),
             doc: property.doc,
-            synonyms: synonyms
-                .into_iter()
-                .map(|synonym| (synonym.name, Some(synonym.value), synonym.source))
-                .collect(),
+            synonyms,
         }
     })
 }
 
-/// This broker: everything that it can be told.
+/// What is said of a broker property, and its defaults, from the first place on that says it under the property's own name: Kafka does not
+/// show that hours stand in for milliseconds that nobody gave.
+fn from_its_name(property: &table::Property, said: Vec<SynonymOf>) -> Vec<SynonymOf> {
+    let defaults = names_of(property).filter_map(|name| {
+        let default = table::property(name)?.default?;
+        Some((name.to_owned(), Some(default.to_owned()), Source::Default))
+    });
+    let all = said.into_iter().chain(defaults);
+    all.skip_while(|(name, ..)| name != property.name).collect()
+}
+
+/// The names under which a broker property is looked for, for times that may be given in several units.
+fn names_of(property: &table::Property) -> impl Iterator<Item = &'static str> + use<> {
+    let others = if property.topic.is_some() {
+        property.or
+    } else {
+        &[]
+    };
+    std::iter::once(property.name).chain(others.iter().map(|(name, _)| *name))
+}
+
+fn first_source(synonyms: &[SynonymOf]) -> Source {
+    let first = synonyms.first();
+    first.map_or(Source::Default, |(.., source)| *source)
+}
+
+/// This broker: everything that it can be told. Kafka's internal properties are shown when they are set.
 pub(super) fn of_broker<'a>(cx: &'a Context<'_>) -> impl Iterator<Item = Entry> + 'a {
     const SOURCES: &[Source] = &[
         Source::DynamicBroker,
         Source::DynamicDefault,
         Source::Static,
     ];
-    table::properties().map(|property| broker_entry(cx, property, SOURCES, true))
+    let rows = table::properties().map(|row| (row, broker_entry(cx, row, SOURCES, true)));
+    rows.filter(|(row, entry)| !row.internal || entry.source != Source::Default)
+        .map(|(_, entry)| entry)
 }
 
 /// The dynamic defaults of all brokers: only what was set.
@@ -73,28 +109,28 @@ fn broker_entry(
     defaults: bool,
 ) -> Entry {
     let sensitive = property.kind == Kind::Password;
-    let shown = |value: String| (!sensitive).then_some(value);
-    let names = std::iter::once(property.name).chain(property.or.iter().map(|(name, _)| *name));
-    let mut synonyms = Vec::new();
+    let mut said = Vec::new();
     for source in sources {
-        for name in names.clone() {
+        for name in names_of(property) {
             let value = cx.image.configs.server_value(*source, name);
-            synonyms.extend(value.map(|value| (name.to_owned(), shown(value), *source)));
+            said.extend(value.map(|value| (name.to_owned(), Some(value), *source)));
         }
     }
-    if defaults {
-        let default = |name: &str| table::property(name)?.default.map(str::to_owned);
-        let rest = names
-            .filter_map(|name| Some((name.to_owned(), shown(default(name)?), Source::Default)));
-        synonyms.extend(rest);
+    let mut synonyms = if defaults {
+        from_its_name(property, said)
+    } else {
+        said
+    };
+    let value = synonyms.first().and_then(|(_, value, _)| value.clone());
+    if sensitive {
+        for (_, value, _) in &mut synonyms {
+            *value = None;
+        }
     }
-    let own = synonyms.iter().find(|(name, ..)| name == property.name);
     Entry {
         name: property.name.to_owned(),
-        value: own.and_then(|(_, value, _)| value.clone()),
-        source: synonyms
-            .first()
-            .map_or(Source::Default, |(.., source)| *source),
+        value: value.filter(|_| !sensitive),
+        source: first_source(&synonyms),
         read_only: property.change == Change::ReadOnly,
         sensitive,
         kind: kind_code(property.kind),
@@ -128,7 +164,7 @@ pub(super) fn of_resource(cx: &Context<'_>, kind: ResourceKind, name: &str) -> V
         .iter()
         .map(|property| {
             let given = overrides.and_then(|overrides| overrides.get(property.name));
-            let mut synonyms: Vec<(String, Option<String>, Source)> = given
+            let mut synonyms: Vec<SynonymOf> = given
                 .map(|value| (property.name.to_owned(), Some(value.to_string()), own))
                 .into_iter()
                 .collect();

@@ -251,7 +251,60 @@ mod tests {
             )
         };
         assert_eq!(of("num.partitions"), (Some("4"), 4, true));
-        assert_eq!(of("log.retention.ms"), (None, 4, false), "the hours say it");
+        assert_eq!(
+            of("log.retention.ms"),
+            (None, 5, false),
+            "the hours do not count"
+        );
+    }
+
+    /// As Apache Kafka 4.3.1 shows them: places before the first with the property's own name are left out.
+    #[test]
+    fn d4_other_units_are_shown_only_after_the_property_itself() {
+        let bench = Bench::with_statics(&[("log.retention.hours", "2"), ("log.roll.ms", "5000")])
+            .topic("t", 1)
+            .topic("kept", 1)
+            .set(2, "kept", "retention.ms", "-1");
+        let of = |kind, resource: &str, key| {
+            let result = ask(&bench, 4, kind, resource, Some(&[key]));
+            let config = &result.configs[0];
+            let synonyms = synonyms(config)
+                .into_iter()
+                .map(|(name, value, source)| format!("{source} {name}={}", value.unwrap_or("-")));
+            let value = config.value.clone().unwrap_or(Text::from_static("-"));
+            format!("{value} {:?}", synonyms.collect::<Vec<_>>())
+        };
+        assert_eq!(of(2, "t", "retention.ms"), "7200000 []");
+        assert_eq!(of(2, "kept", "retention.ms"), r#"-1 ["1 retention.ms=-1"]"#);
+        assert_eq!(
+            of(2, "t", "segment.ms"),
+            r#"5000 ["4 log.roll.ms=5000", "5 log.roll.hours=168"]"#
+        );
+        for (key, value) in [
+            ("flush.ms", "9223372036854775807"),
+            ("segment.jitter.ms", "0"),
+            ("remote.storage.enable", "false"),
+        ] {
+            assert_eq!(of(2, "t", key), format!("{value} []"));
+        }
+        assert_eq!(of(4, "1", "log.retention.ms"), "- []");
+        assert_eq!(
+            of(4, "1", "log.roll.ms"),
+            r#"5000 ["4 log.roll.ms=5000", "5 log.roll.hours=168"]"#
+        );
+        assert_eq!(of(4, "1", "log.dirs"), "- []");
+    }
+
+    #[test]
+    fn d4_internal_properties_are_shown_when_they_are_set() {
+        let key = "group.consumer.regex.refresh.interval.ms";
+        assert!(
+            ask(&Bench::new(), 4, 4, "1", Some(&[key]))
+                .configs
+                .is_empty()
+        );
+        let bench = Bench::with_statics(&[(key, "20000")]);
+        assert_eq!(ask(&bench, 4, 4, "1", Some(&[key])).configs.len(), 1);
     }
 
     #[test]

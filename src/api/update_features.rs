@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use corelog_shards::base::error_code::ErrorCode;
 use corelog_shards::base::ids::Text;
+use corelog_shards::metadata::features::supported;
 use corelog_wire::frame::RequestHeader;
 use corelog_wire::messages::update_features::{
     Request, RequestFeatureUpdates, Response, ResponseResults,
@@ -13,6 +14,9 @@ use corelog_wire::messages::update_features::{
 use corelog_wire::primitives::{DecodeError, Reader};
 
 use super::{Answer, Context, Parts, Split};
+
+const UPGRADE: i8 = 1;
+const UNSAFE_DOWNGRADE: i8 = 3;
 
 pub fn split(
     cx: &Context<'_>,
@@ -25,7 +29,7 @@ pub fn split(
     let updates = request.feature_updates.iter();
     let refusals: Vec<Option<String>> = updates.map(|update| refusal(cx, update)).collect();
     let response = if header.api_version >= 2 {
-        together(&request.feature_updates, refusals)
+        together(refusals)
     } else {
         each(&request.feature_updates, refusals)
     };
@@ -33,17 +37,41 @@ pub fn split(
     Ok(Split::Ready)
 }
 
-/// Why an update can't be made.
+/// Why an update can't be made, in Kafka's words.
 fn refusal(cx: &Context<'_>, update: &RequestFeatureUpdates) -> Option<String> {
-    let level = cx.image.feature(&update.feature);
-    if update.max_version_level == level {
+    let feature = &update.feature;
+    let (level, asked) = (cx.image.feature(feature), update.max_version_level);
+    if asked == level {
         return None;
     }
-    let asked = update.max_version_level;
-    let feature = &update.feature;
+    // v0 only says whether a level may be taken back.
+    let may_upgrade = update.upgrade_type == UPGRADE && !update.allow_downgrade;
+    let node = cx.broker.node_id;
+    let why = match supported(feature) {
+        _ if asked < 0 => "A feature version cannot be less than 0.".to_owned(),
+        None => format!("Local controller {node} does not support this feature."),
+        Some(own) if !(own.min..=own.max).contains(&asked) => format!(
+            "Local controller {node} only supports versions {}-{}",
+            own.min, own.max
+        ),
+        Some(_) if asked < level && may_upgrade => {
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.".to_owned()
+        }
+        Some(_) if asked < level => {
+            let why = if update.upgrade_type == UNSAFE_DOWNGRADE {
+                "Unsafe metadata downgrade is not supported in this version."
+            } else {
+                "Refusing to perform the requested downgrade because it might delete metadata information."
+            };
+            return Some(format!(
+                "Unsupported {feature} downgrade from {level} to {asked}. {why}"
+            ));
+        }
+        Some(_) if !may_upgrade => "Can't downgrade to a newer version.".to_owned(),
+        Some(_) => format!("Local controller {node} does not change levels yet."),
+    };
     Some(format!(
-        "Invalid update version {asked} for feature {feature}. Local controller {} only supports version {level}",
-        cx.broker.node_id
+        "Invalid update version {asked} for feature {feature}. {why}"
     ))
 }
 
@@ -63,13 +91,11 @@ fn each(updates: &[RequestFeatureUpdates], refusals: Vec<Option<String>>) -> Res
 }
 
 /// One update that can't be made stops all of them.
-fn together(updates: &[RequestFeatureUpdates], refusals: Vec<Option<String>>) -> Response {
-    let first = updates.iter().zip(refusals).find_map(|(update, refusal)| {
-        let refusal = refusal?;
-        let feature = &update.feature;
-        Some(format!(
-            "The update failed for all features since the following feature had an error: {feature}: {refusal}"
-        ))
+fn together(refusals: Vec<Option<String>>) -> Response {
+    let first = refusals.into_iter().flatten().next().map(|refusal| {
+        format!(
+            "The update failed for all features since the following feature had an error: {refusal}"
+        )
     });
     Response {
         error_code: code(first.as_ref()).0,
@@ -107,6 +133,79 @@ mod tests {
             |out| request.encode(out, version),
             |reader| Response::decode(reader, version),
         )
+    }
+
+    /// The sentences are those of Apache Kafka 4.3.1.
+    #[test]
+    fn what_can_not_be_updated_says_why() {
+        let bench = Bench::new();
+        let why = |feature: &'static str, max_version_level, upgrade_type| {
+            let request = Request {
+                feature_updates: vec![RequestFeatureUpdates {
+                    feature: Text::from_static(feature),
+                    max_version_level,
+                    upgrade_type,
+                    ..RequestFeatureUpdates::default()
+                }],
+                ..Request::default()
+            };
+            let answer = call(
+                &bench,
+                57,
+                2,
+                |out| request.encode(out, 2),
+                |reader| Response::decode(reader, 2),
+            );
+            assert_eq!(answer.error_code, 95);
+            let text = answer.error_message.expect("a sentence").to_string();
+            let (head, tail) = text.split_once(": ").expect("a colon");
+            assert_eq!(
+                head,
+                "The update failed for all features since the following feature had an error"
+            );
+            tail.to_owned()
+        };
+        let invalid = |feature, level, rest: &str| {
+            format!("Invalid update version {level} for feature {feature}. {rest}")
+        };
+        let versions = "Local controller 1 only supports versions 7-30";
+        for (level, kind) in [(31, 1), (31, 2), (5, 2), (0, 3)] {
+            assert_eq!(
+                why("metadata.version", level, kind),
+                invalid("metadata.version", level, versions)
+            );
+        }
+        assert_eq!(
+            why("nothing", 1, 1),
+            invalid(
+                "nothing",
+                1,
+                "Local controller 1 does not support this feature."
+            )
+        );
+        assert_eq!(
+            why("nothing", -1, 1),
+            invalid("nothing", -1, "A feature version cannot be less than 0.")
+        );
+        assert_eq!(
+            why("metadata.version", 21, 1),
+            invalid(
+                "metadata.version",
+                21,
+                "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+            )
+        );
+        let taken_back = "Unsupported metadata.version downgrade from 30 to 21. ";
+        assert_eq!(
+            why("metadata.version", 21, 2),
+            format!(
+                "{taken_back}Refusing to perform the requested downgrade because it might delete metadata information."
+            )
+        );
+        assert_eq!(
+            why("metadata.version", 21, 3),
+            format!("{taken_back}Unsafe metadata downgrade is not supported in this version.")
+        );
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) fn choose(
     };
     if wanted > registered {
         return Err(unable(format!(
-            "The target replication factor of {wanted} cannot be reached because only {registered} broker(s) are registered."
+            "The target replication factor of {wanted} cannot be reached because only {registered} broker(s) are registered or some brokers have all their log directories cordoned."
         )));
     }
     if active.is_empty() {
