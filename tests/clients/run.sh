@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the real clients against a broker.   run.sh [--bootstrap HOST:PORT] [python|shell|java|node|go|rust|cross|golden ...]
+# Runs the real clients against a broker.   run.sh [--bootstrap HOST:PORT] [python|shell|java|node|go|rust|cross|golden|tools ...]
 # Without --bootstrap it starts target/release/corelog (or CORELOG_BIN) on a free port with a new data directory, stops it at the end and
 # lets Kafka's kafka-dump-log read what it left. install.sh brings the clients; what is not installed is SKIP. ONLY=word,word
 # picks cases by name. Ends with `N passed, N failed, N skipped`; exit status 1 if anything failed.
@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 env=$here/.env
 bootstrap=""
 if [ "${1:-}" = --bootstrap ]; then bootstrap=$2; shift 2; fi
-[ $# -gt 0 ] || set -- python shell java node go rust cross golden
+[ $# -gt 0 ] || set -- python shell java node go rust cross golden tools
 export KAFKA_LIBS=${KAFKA_LIBS:-$env/kafka}
 scratch=$(mktemp -d)
 broker_pid=""
@@ -36,7 +36,11 @@ program() {
 }
 missing() { skipped=$((skipped + 1)); echo "SKIP $1: not installed ($here/install.sh $2)"; }
 
-if [ -z "$bootstrap" ] && [ "$*" != golden ]; then
+# These start brokers of their own.
+own_brokers=" golden tools "
+needs_broker=""
+for runtime in "$@"; do [[ $own_brokers == *" $runtime "* ]] || needs_broker=1; done
+if [ -z "$bootstrap" ] && [ -n "$needs_broker" ]; then
   [ -x "$CORELOG_BIN" ] || { echo "no broker at $CORELOG_BIN: cargo build --release, or set CORELOG_BIN" >&2; exit 2; }
   port=$(free_port) || exit 2
   start_broker "$port" "$scratch/data" "$scratch/broker.log" || exit 1
@@ -67,6 +71,9 @@ for runtime in "$@"; do
       program cross python3 "$here/cross/cross.py" "$bootstrap" ;;
     golden)
       program golden python3 "$here/golden/golden.py" ;;
+    tools)
+      program sidebyside python3 "$here/tools/sidebyside.py"
+      program handover python3 "$here/tools/handover.py" ;;
     *) echo "unknown runtime $runtime" >&2; exit 2 ;;
   esac
 done

@@ -1,6 +1,7 @@
 """A broker of the test's own on a data directory of the test's own: started, waited for, stopped cleanly.
 
-BROKER=kafka takes Apache Kafka instead of corelog, which says whether the test itself is right. CORELOG_BIN names the binary.
+BROKER=kafka takes Apache Kafka instead of corelog, which says whether the test itself is right; a test that needs one or the other says its
+`kind`. CORELOG_BIN names the binary.
 """
 
 import os
@@ -27,8 +28,9 @@ def free_port():
 class Broker:
     """`home`/data is the log directory. As a context manager it runs inside the block; leaving it is a clean stop."""
 
-    def __init__(self, home, overrides=()):
+    def __init__(self, home, overrides=(), kind=None):
         self.home = home
+        self.kind = kind or os.environ.get("BROKER", "corelog")
         self.port = free_port()
         self.overrides = list(overrides)
         self.process = None
@@ -39,7 +41,7 @@ class Broker:
 
     def __enter__(self):
         log = open(os.path.join(self.home, "broker.log"), "ab")
-        if os.environ.get("BROKER") == "kafka":
+        if self.kind == "kafka":
             command = [os.path.join(HERE, "..", "kafka", "kafka.sh"), "run", str(self.port), self.home, *self.overrides]
         else:
             given = [f"listeners=PLAINTEXT://127.0.0.1:{self.port}", f"log.dirs={self.home}/data", "admin.listener=", *self.overrides]
