@@ -52,12 +52,23 @@ pub(super) struct ServeArgs {
     /// The cores to run on, such as 0,2-5 [default: all that are allowed].
     #[arg(long, value_name = "LIST")]
     pub(super) cores: Option<String>,
-    /// Units of ownership that partitions are spread over [default: one per core].
+    /// How threads, sockets and disks are put together [default: percore].
+    #[arg(long, value_name = "ENGINE")]
+    pub(super) engine: Option<Engine>,
+    /// Units of ownership that partitions are spread over [default: one per core; of the classic engine, eight per handler thread].
     #[arg(long, value_name = "COUNT")]
     pub(super) shards: Option<u16>,
     /// How log lines look [default: human].
     #[arg(long, value_name = "FORMAT")]
     pub(super) log_format: Option<LogFormat>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Engine {
+    /// One pinned thread per core.
+    Percore,
+    /// Network threads, one request queue and handler threads, as in Kafka.
+    Classic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -361,7 +372,7 @@ mod tests {
     fn the_commands_of_the_readme_are_understood() {
         for line in [
             "serve",
-            "serve --config server.properties --override num.partitions=3 --override node.id=2 --cores 0,2-5 --shards 4 --log-format json",
+            "serve --config server.properties --override num.partitions=3 --override node.id=2 --engine classic --cores 0,2-5 --shards 4 --log-format json",
             "format --override log.dirs=/a,/b --cluster-id x",
             "topic create events -p 3 -c retention.ms=1000 --if-not-exists",
             "topic list -b localhost:9092",

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use corelog_shards::controller::bootstrap_checkpoint;
 
-use super::args::{FormatArgs, LogFormat, ServeArgs, SettingsArgs};
+use super::args::{Engine, FormatArgs, LogFormat, ServeArgs, SettingsArgs};
 use super::failure::Failure;
 use super::{logging, print};
 use crate::config::format::{self, Identity, Unformatted};
@@ -93,11 +93,18 @@ fn load(args: &SettingsArgs, flags: Vec<String>) -> Result<Settings, Failure> {
 fn flags(args: &ServeArgs) -> Vec<String> {
     let cores = args.cores.as_ref().map(|cores| format!("cores={cores}"));
     let shards = args.shards.map(|shards| format!("shards={shards}"));
+    let engine = args.engine.map(|engine| match engine {
+        Engine::Percore => "engine=percore".to_owned(),
+        Engine::Classic => "engine=classic".to_owned(),
+    });
     let format = args.log_format.map(|format| match format {
         LogFormat::Human => "log.format=human".to_owned(),
         LogFormat::Json => "log.format=json".to_owned(),
     });
-    [cores, shards, format].into_iter().flatten().collect()
+    [cores, shards, engine, format]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn log_format(settings: &Settings) -> LogFormat {
@@ -162,11 +169,13 @@ mod tests {
             },
             cores: Some("0".to_owned()),
             shards: Some(3),
+            engine: Some(Engine::Classic),
             log_format: Some(LogFormat::Json),
         };
         let settings = load(&args.settings, flags(&args)).unwrap();
         assert_eq!(settings.text("shards"), "3");
         assert_eq!(settings.text("cores"), "0");
+        assert_eq!(settings.text("engine"), "classic");
         assert_eq!(log_format(&settings), LogFormat::Json);
     }
 }

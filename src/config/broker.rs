@@ -23,6 +23,10 @@ pub struct BrokerConfig {
     /// `None` = no console.
     pub admin_listener: Option<String>,
 
+    pub engine: EngineKind,
+    /// `num.network.threads` and `num.io.threads`: of the classic engine only.
+    pub network_threads: u32,
+    pub io_threads: u32,
     /// `None` = all that the cpuset and the CPU quota allow.
     pub cores: Option<Vec<usize>>,
     /// `None` = one per core.
@@ -51,6 +55,14 @@ pub struct BrokerConfig {
     pub producer_id_expiration_ms: u32,
     pub snapshot_after_bytes: u64,
     pub snapshot_after_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineKind {
+    /// One pinned thread per core.
+    Percore,
+    /// Network threads, one queue, handler threads, as in Kafka.
+    Classic,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +108,14 @@ impl BrokerConfig {
         let log_dirs = log_dirs(settings, &mut problems);
         let cores = core_list(settings, &mut problems);
         let connections = connections(settings, &mut problems);
+        for name in ["num.network.threads", "num.io.threads"] {
+            let threads: u32 = settings.number(name);
+            if threads > THREADS_MAX {
+                problems.push(format!(
+                    "{name}={threads}: more threads than the engine can name; give at most {THREADS_MAX}"
+                ));
+            }
+        }
         match (listeners, memory) {
             (Some(listeners), Some(memory)) if problems.is_empty() => Ok(assemble(
                 settings,
@@ -140,6 +160,12 @@ fn assemble(
         admin_listener: settings
             .effective("admin.listener")
             .filter(|address| !address.is_empty()),
+        engine: match settings.text("engine").as_str() {
+            "classic" => EngineKind::Classic,
+            _ => EngineKind::Percore,
+        },
+        network_threads: settings.number("num.network.threads"),
+        io_threads: settings.number("num.io.threads"),
         cores,
         shards: settings
             .effective("shards")
@@ -175,6 +201,9 @@ fn assemble(
         snapshot_after_ms: settings.number("metadata.log.max.snapshot.interval.ms"),
     }
 }
+
+/// The classic engine numbers its threads in 10 bits. More would not help on any machine.
+const THREADS_MAX: u32 = 1024;
 
 /// What would be unsafe, or wrong, to ignore.
 fn refuse_what_is_not_built(settings: &Settings, problems: &mut Vec<String>) {

@@ -21,5 +21,5 @@ pub mod format;
 pub mod lock;
 pub mod meta;
 
-pub use broker::BrokerConfig;
+pub use broker::{BrokerConfig, EngineKind};
 pub use settings::{ConfigError, Settings};

@@ -358,7 +358,7 @@ mod tests {
         assert!(dirs.is_taken("again-0", log(2)));
         assert!(!dirs.is_taken("again-0", log(1)));
         assert!(dirs.create(log(2), "again-0").is_err());
-        dirs.delete(log(1), Duration::from_secs(60)).unwrap();
+        dirs.delete(log(1), Duration::from_mins(1)).unwrap();
         assert!(!dirs.is_taken("again-0", log(2)));
         let path = dirs.create(log(2), "again-0").unwrap();
         assert!(path.join("partition.metadata").exists());

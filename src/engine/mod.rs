@@ -1,9 +1,10 @@
 //! Engines act: they move bytes between sockets, shards and disks, and decide nothing.
 //!
 //! [`prepare`] takes what the host must give, [`serve`] starts a broker and returns when it has stopped (`start`). [`percore`] is the engine that
-//! corelog exists for: a pinned thread per core. Engines share [`requests`], [`reply_order`] and `counting`; [`storage`], [`log_dirs`], [`recovery`] and
+//! corelog exists for: a pinned thread per core; `classic` is the design of Kafka, to compare with. Engines share [`requests`], [`reply_order`] and `counting`; [`storage`], [`log_dirs`], [`recovery`] and
 //! [`metadata`], which know the directories; `listen`; and the threads beside them: `keeper` and `slow`, whose news come as a `notice`.
 
+mod classic;
 pub mod clock;
 mod counting;
 mod keeper;

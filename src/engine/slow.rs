@@ -157,7 +157,7 @@ impl Slow {
     }
 
     /// Runs `work`, after what was asked of the same log before; its result reaches the asker by a notice.
-    fn run(
+    pub(super) fn run(
         &self,
         log: TopicPartition,
         asker: Asker,

@@ -17,6 +17,7 @@ use corelog_shards::metadata::Image;
 use corelog_shards::shard::{Shard, ShardConfig};
 use rustc_hash::FxHashSet;
 
+use super::classic;
 use super::clock::Clock;
 use super::keeper::{Keeper, Kept, Teller, hearing};
 use super::listen::{self, Bound};
@@ -27,8 +28,8 @@ use super::percore;
 use super::recovery::Recoverer;
 use super::slow::Slow;
 use crate::api::BrokerView;
-use crate::config::BrokerConfig;
 use crate::config::format::Identity;
+use crate::config::{BrokerConfig, EngineKind};
 use crate::console::{BrokerState, Console, Health, Housekeeping};
 use crate::metrics::Metrics;
 
@@ -67,7 +68,9 @@ const SHARD_PARKED_MAX: usize = 10_000;
 pub fn prepare(config: &BrokerConfig) -> Result<Bound, ServeError> {
     // What can't be raised is among what the engine misses, if it needs more.
     let _ = corelog_io::probe::raise_open_files();
-    percore::check_host()?;
+    if config.engine == EngineKind::Percore {
+        percore::check_host()?;
+    }
     listen::bind(config)
 }
 
@@ -96,6 +99,43 @@ pub(super) trait Engine {
     fn accept(&self, bound: Bound) -> Result<Vec<ListenerThread>, ServeError>;
 }
 
+/// Which engine runs, and on what.
+#[derive(Debug)]
+enum Plan {
+    Percore { cores: Vec<usize>, shards: u16 },
+    Classic { handlers: usize, stripes: u16 },
+}
+
+impl Plan {
+    fn of(config: &BrokerConfig) -> Plan {
+        match config.engine {
+            EngineKind::Percore => Plan::Percore {
+                cores: percore::cores(config),
+                shards: percore::shard_count(config),
+            },
+            EngineKind::Classic => Plan::Classic {
+                handlers: config.io_threads as usize,
+                stripes: classic::stripe_count(config),
+            },
+        }
+    }
+
+    fn shards(&self) -> u16 {
+        match self {
+            Plan::Percore { shards, .. } => *shards,
+            Plan::Classic { stripes, .. } => *stripes,
+        }
+    }
+
+    /// How many count apart from each other.
+    fn counting(&self) -> usize {
+        match self {
+            Plan::Percore { cores, .. } => cores.len(),
+            Plan::Classic { handlers, .. } => *handlers,
+        }
+    }
+}
+
 /// Runs the broker until it is told to stop.
 pub fn serve(
     config: BrokerConfig,
@@ -104,10 +144,10 @@ pub fn serve(
     bound: Bound,
 ) -> Result<(), ServeError> {
     let clock = Clock::starting_now();
-    let cores = percore::cores(&config);
-    let shards = percore::shard_count(&config);
-    let metrics = Metrics::new(cores.len());
-    let health = Arc::new(Health::new(cores.len()));
+    let plan = Plan::of(&config);
+    let shards = plan.shards();
+    let metrics = Metrics::new(plan.counting());
+    let health = Arc::new(Health::new(plan.counting()));
     let housekeeping = Housekeeping::start(console, Arc::clone(&metrics), Arc::clone(&health))
         .map_err(ServeError::thread("the housekeeping thread"))?;
 
@@ -119,7 +159,10 @@ pub fn serve(
     let ground = ground(
         &config, &identity, shards, clock, metadata, teller, &recoverer, views, &metrics,
     )?;
-    let engine: Box<dyn Engine> = Box::new(percore::Running::start(ground, &cores)?);
+    let engine: Box<dyn Engine> = match &plan {
+        Plan::Percore { cores, .. } => Box::new(percore::Running::start(ground, cores)?),
+        Plan::Classic { .. } => Box::new(classic::Running::start(ground)?),
+    };
     let kept = Kept {
         dirs,
         recoverer,
@@ -144,7 +187,7 @@ pub fn serve(
         .iter()
         .map(ToString::to_string)
         .collect();
-    tracing::info!(?cores, shards, ?listeners, "serving");
+    tracing::info!(engine = ?plan, ?listeners, "serving");
     // An error means that the handler is gone, which it never is before the process ends.
     let _ = told.recv();
     health.set(BrokerState::ShuttingDown);

@@ -13,6 +13,11 @@ impl Counter {
             .store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
+    /// Adds, whoever else does. Not for the data path of a core.
+    pub fn add_shared(&self, more: u64) {
+        self.0.fetch_add(more, Relaxed);
+    }
+
     pub fn increment(&self) {
         self.add(1);
     }
@@ -34,6 +39,11 @@ pub struct Gauge(AtomicI64);
 impl Gauge {
     pub fn set(&self, value: i64) {
         self.0.store(value, Relaxed);
+    }
+
+    /// Adds, whoever else does. Not for the data path of a core.
+    pub fn add_shared(&self, more: i64) {
+        self.0.fetch_add(more, Relaxed);
     }
 
     pub fn add(&self, more: i64) {

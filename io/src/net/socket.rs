@@ -23,8 +23,8 @@ struct Inner {
     local: SocketAddr,
     /// What the last receive said: false means that trying again without polling would be in vain.
     more_bytes: AtomicBool,
-    /// Held for its drop: the connection counts until its descriptor is closed.
-    _place: Option<ConnectionPlace>,
+    /// The connection counts until its descriptor is closed.
+    place: Option<ConnectionPlace>,
 }
 
 impl Socket {
@@ -57,8 +57,14 @@ impl Socket {
             peer,
             local,
             more_bytes: AtomicBool::new(true),
-            _place: place,
+            place,
         }))
+    }
+
+    /// The descriptor for work without a ring, with the place that lasts as long; `None` while there are clones.
+    pub fn into_stream(self) -> Option<(TcpStream, Option<ConnectionPlace>)> {
+        let inner = Arc::into_inner(self.0)?;
+        Some((TcpStream::from(inner.fd), inner.place))
     }
 
     pub fn peer(&self) -> SocketAddr {
@@ -182,6 +188,21 @@ mod tests {
         drop(place);
         assert_eq!(limit.in_use(), 0);
         assert!(limit.take().is_some());
+    }
+
+    #[test]
+    fn a_socket_alone_gives_its_descriptor_away() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = Socket::try_from(listener.accept().unwrap().0).unwrap();
+        let clone = socket.clone();
+        assert!(clone.into_stream().is_none());
+        let (mut stream, place) = socket.into_stream().unwrap();
+        assert!(place.is_none());
+        io::Write::write_all(&mut stream, b"x").unwrap();
+        let mut got = [0];
+        io::Read::read_exact(&mut client, &mut got).unwrap();
+        assert_eq!(&got, b"x");
     }
 
     #[test]

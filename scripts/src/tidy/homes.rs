@@ -20,6 +20,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hdrhistogram", &["src/metrics/", "perf/"]),
     ("prometheus_client", &["src/metrics/"]),
     ("axum", &["src/console/"]),
+    ("mio", &["src/engine/classic/"]),
     ("clap", &["src/cli/", "src/main.rs", "perf/"]),
     ("tracing_subscriber", &["src/cli/logging.rs", "perf/"]),
     ("serde_json", &["src/cli/", "perf/"]),

@@ -4,12 +4,12 @@ use super::{Property, int, long, text};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Property] = &[
-    text("engine", Some("percore")).one_of(&["percore"])
-        .used("percore: one pinned thread per core."),
+    text("engine", Some("percore")).one_of(&["percore", "classic"])
+        .used("percore: one pinned thread per core. classic: network threads, one request queue and handler threads, as in Kafka."),
     text("cores", None)
         .used("The cores to run on, such as 0,2-5; by default all that the cpuset and the CPU quota allow."),
     int("shards", None).within(1, 1024)
-        .used("Units of ownership that partitions are spread over; by default one per core. May change from start to start."),
+        .used("Units of ownership that partitions are spread over; by default one per core, or eight per handler thread of the classic engine. May change from start to start."),
     long("memory.budget.bytes", Some("-1")).at_least(-1)
         .used("The sum of all pools; -1: a quarter of the memory that the cgroup allows, at most 1 GiB."),
     text("admin.listener", Some("127.0.0.1:9644"))

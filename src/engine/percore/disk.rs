@@ -175,10 +175,6 @@ enum Held {
 const STALL_LOOK_MS: u64 = 20;
 
 impl Disk {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what a start has put together, used once"
-    )]
     pub(super) fn new(
         slow: Arc<Slow>,
         notify: Notify,
