@@ -42,7 +42,16 @@ fn run(steps: &mut Steps, verb: &str, rest: &[String]) -> Result<(), Failed> {
         "test" => test(steps, rest),
         "sim" => sim(steps, rest),
         "it" => steps.cargo(
-            &["test", "--package", "corelog", "--test", "it", "--"],
+            &[
+                "test",
+                "--package",
+                "corelog",
+                "--test",
+                "it",
+                "--test",
+                "it-classic",
+                "--",
+            ],
             rest,
         ),
         "clients" => clients(steps, rest),

@@ -31,7 +31,7 @@ use crate::api::BrokerView;
 use crate::config::format::Identity;
 use crate::config::{BrokerConfig, EngineKind};
 use crate::console::{BrokerState, Console, Health, Housekeeping};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Pools};
 
 /// Why the broker does not serve. Each says what, why and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -100,10 +100,16 @@ pub(super) trait Engine {
 }
 
 /// Which engine runs, and on what.
-#[derive(Debug)]
 enum Plan {
-    Percore { cores: Vec<usize>, shards: u16 },
-    Classic { handlers: usize, stripes: u16 },
+    Percore {
+        cores: Vec<usize>,
+        shards: u16,
+    },
+    Classic {
+        processors: usize,
+        handlers: usize,
+        stripes: u16,
+    },
 }
 
 impl Plan {
@@ -114,6 +120,7 @@ impl Plan {
                 shards: percore::shard_count(config),
             },
             EngineKind::Classic => Plan::Classic {
+                processors: config.network_threads as usize,
                 handlers: config.io_threads as usize,
                 stripes: classic::stripe_count(config),
             },
@@ -127,11 +134,11 @@ impl Plan {
         }
     }
 
-    /// How many count apart from each other.
-    fn counting(&self) -> usize {
+    /// Loops that must not stand still: a thread that waits for a disk may.
+    fn watched(&self) -> usize {
         match self {
             Plan::Percore { cores, .. } => cores.len(),
-            Plan::Classic { handlers, .. } => *handlers,
+            Plan::Classic { .. } => 0,
         }
     }
 }
@@ -146,8 +153,15 @@ pub fn serve(
     let clock = Clock::starting_now();
     let plan = Plan::of(&config);
     let shards = plan.shards();
-    let metrics = Metrics::new(plan.counting());
-    let health = Arc::new(Health::new(plan.counting()));
+    let metrics = match &plan {
+        Plan::Percore { cores, .. } => Metrics::new(cores.len()),
+        Plan::Classic {
+            processors,
+            handlers,
+            ..
+        } => Metrics::with_pools(*handlers, Some(Pools::new(*processors, *handlers))),
+    };
+    let health = Arc::new(Health::new(plan.watched()));
     let housekeeping = Housekeeping::start(console, Arc::clone(&metrics), Arc::clone(&health))
         .map_err(ServeError::thread("the housekeeping thread"))?;
 
@@ -187,7 +201,25 @@ pub fn serve(
         .iter()
         .map(ToString::to_string)
         .collect();
-    tracing::info!(engine = ?plan, ?listeners, "serving");
+    match &plan {
+        Plan::Percore { cores, .. } => {
+            tracing::info!(engine = "percore", ?cores, shards, ?listeners, "serving");
+        }
+        Plan::Classic {
+            processors,
+            handlers,
+            ..
+        } => {
+            tracing::info!(
+                engine = "classic",
+                processors,
+                handlers,
+                shards,
+                ?listeners,
+                "serving"
+            );
+        }
+    }
     // An error means that the handler is gone, which it never is before the process ends.
     let _ = told.recv();
     health.set(BrokerState::ShuttingDown);

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use prometheus_client::collector::Collector;
@@ -13,6 +14,7 @@ use prometheus_client::registry::Registry;
 
 use super::counters::{Broker, Core, Counter, CreditKind, Gauge};
 use super::latency::{Exchange, Family, Latencies, Recorder, Stage};
+use super::pools::Pools;
 use super::process::{self, Process};
 use crate::api::table::{APIS, FETCH, PRODUCE};
 
@@ -29,6 +31,8 @@ const BUCKETS_US: [u64; 16] = [
 pub struct Metrics {
     cores: Box<[CachePadded<Core>]>,
     pub broker: Broker,
+    /// Of the classic engine only.
+    pub pools: Option<Pools>,
     exchanges: Vec<Arc<Exchange>>,
     /// What has been merged so far. Only the housekeeping thread comes here.
     totals: Mutex<Latencies>,
@@ -36,10 +40,16 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn new(cores: usize) -> Arc<Metrics> {
+        Metrics::with_pools(cores, None)
+    }
+
+    /// Of an engine whose threads stand in `pools`; `cores` is how many count apart from each other.
+    pub fn with_pools(cores: usize, pools: Option<Pools>) -> Arc<Metrics> {
         process::start_seconds();
         Arc::new(Metrics {
             cores: (0..cores).map(|_| CachePadded::default()).collect(),
             broker: Broker::default(),
+            pools,
             exchanges: (0..cores).map(|_| Exchange::new()).collect(),
             totals: Mutex::default(),
         })
@@ -60,6 +70,9 @@ impl Metrics {
         let mut totals = self.totals();
         for exchange in &self.exchanges {
             exchange.collect(&mut totals);
+        }
+        if let Some(pools) = &self.pools {
+            pools.sample(Instant::now());
         }
     }
 
@@ -98,6 +111,9 @@ impl Collector for View {
         requests(&self.0, &mut out)?;
         core_counters(&self.0, &mut out)?;
         credits(&self.0, &mut out)?;
+        if let Some(pools) = &self.0.pools {
+            thread_pools(pools, &mut out)?;
+        }
         latencies(&self.0, &mut out)?;
         process_metrics(&mut out)
     }
@@ -433,6 +449,71 @@ fn buckets(totals: &Latencies, family: Family, stage: Stage) -> Vec<(f64, u64)> 
         below = count;
     }
     buckets
+}
+
+fn thread_pools(pools: &Pools, out: &mut Out<'_>) -> fmt::Result {
+    let idle = pools.idle(Instant::now());
+    let averages = [
+        (
+            "kafka_network_socketserver_networkprocessoravgidlepercent",
+            "Share of time from 0 to 1 that network threads wait in their selectors",
+            idle.processors_avg,
+        ),
+        (
+            "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent",
+            "Share of time from 0 to 1 that handler threads wait for requests",
+            idle.handlers_avg,
+        ),
+    ];
+    for (name, help, share) in averages {
+        out.family(name, help, MetricType::Gauge, |samples| {
+            samples.encode_gauge(&share)
+        })?;
+    }
+    out.family(
+        "kafka_network_processor_idlepercent",
+        "Share of time from 0 to 1 that a network thread waits in its selector",
+        MetricType::Gauge,
+        |samples| {
+            let mut each = idle.processors.iter().enumerate();
+            each.try_for_each(|(number, share)| {
+                let labels = [("networkprocessor", number.to_string())];
+                samples.encode_family(&labels)?.encode_gauge(share)
+            })
+        },
+    )?;
+    out.gauge(
+        "kafka_network_requestchannel_requestqueuesize",
+        "Requests that wait for a handler thread",
+        pools.queue.get(),
+    )?;
+    out.family(
+        "kafka_network_requestchannel_responsequeuesize",
+        "Answers that wait for their network thread",
+        MetricType::Gauge,
+        |samples| {
+            let mut each = pools.processors.iter().enumerate();
+            each.try_for_each(|(number, processor)| {
+                let labels = [("processor", number.to_string())];
+                gauge_sample(samples, &labels, processor.responses.get())
+            })
+        },
+    )?;
+    out.counter(
+        "corelog_request_queue_full",
+        "Times that a network thread found the request queue full",
+        pools.queue_full.get(),
+    )?;
+    out.gauge(
+        "kafka_network_socketserver_memorypoolavailable",
+        "Bytes of queued.max.request.bytes that are free",
+        pools.request_bytes_free.get(),
+    )?;
+    out.gauge(
+        "kafka_network_socketserver_memorypoolused",
+        "Bytes of queued.max.request.bytes that requests hold",
+        pools.request_bytes_used.get(),
+    )
 }
 
 fn process_metrics(out: &mut Out<'_>) -> fmt::Result {

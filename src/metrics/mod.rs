@@ -9,9 +9,12 @@ pub mod counters;
 
 pub mod latency;
 
+pub mod pools;
+
 pub mod exposition;
 mod process;
 
 pub use counters::{Broker, Core, Counter, CreditKind, Gauge};
 pub use exposition::Metrics;
 pub use latency::{Family, Recorder, Stage};
+pub use pools::Pools;

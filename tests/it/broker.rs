@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::proc;
+use crate::{ENGINE, proc};
 
 /// No case needs longer; a broker that runs for longer is killed.
 const LIFETIME_MAX: Duration = Duration::from_mins(2);
@@ -49,6 +49,22 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
             "not within {PATIENCE:?}: {what}"
         );
         std::thread::sleep(POLL_EVERY);
+    }
+}
+
+/// What a broker runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Percore,
+    Classic,
+}
+
+impl Engine {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Engine::Percore => "percore",
+            Engine::Classic => "classic",
+        }
     }
 }
 
@@ -97,11 +113,16 @@ impl Home {
         format!("test.disk.stall.file={}", self.stall_sign().display())
     }
 
-    /// From its return on no core of the broker writes anything.
+    /// From its return on the broker begins no write.
     pub(crate) fn hold_disk(&self) {
+        if ENGINE == Engine::Classic {
+            // Each write looks for the sign.
+            fs::write(self.stall_sign(), "").unwrap();
+            return;
+        }
         let told = self.told();
         let before = told.matches("the disk is held").count();
-        let (_, cores) = told.rsplit_once("serving cores=[").unwrap();
+        let (_, cores) = told.rsplit_once(" cores=[").unwrap();
         let cores = cores.split(']').next().unwrap().split(',').count();
         fs::write(self.stall_sign(), "").unwrap();
         eventually("every core holds its disk", || {
@@ -123,6 +144,7 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_corelog"));
         command.arg("serve");
         let own = [
+            format!("engine={}", ENGINE.name()),
             format!("listeners=PLAINTEXT://127.0.0.1:{}", self.port),
             format!("log.dirs={}", self.data().display()),
             format!("admin.listener=127.0.0.1:{}", self.admin_port),

@@ -1,4 +1,5 @@
-//! The real binary, spoken to over real sockets.
+//! The real binary, spoken to over real sockets: on the per-core engine here, on the classic one in `classic.rs`. The cases are the same (`cases.rs`),
+//! but for what is listed with its reason in `percore_only.rs` and `classic_only.rs`.
 //!
 //! Every case starts a broker of its own on an empty directory ([`broker::Home`]), sends raw frames made by the wire crate's codecs
 //! ([`client::Client`]) and ends the broker. Nothing waits for ever: sockets time out, polls have a deadline, and a broker that outlives its case
@@ -14,22 +15,7 @@
     reason = "the broker's own files have names of one case"
 )]
 
-mod broker;
-mod client;
-mod proc;
-mod topic;
+/// What the brokers of all cases run on.
+const ENGINE: broker::Engine = broker::Engine::Percore;
 
-mod backpressure;
-mod console;
-mod failed_starts;
-mod fetching;
-mod hostile;
-mod idle;
-mod leaks;
-mod ordering;
-mod producing;
-mod restarts;
-mod sessions;
-mod starting;
-mod topics;
-mod versions;
+include!("cases.rs");

@@ -17,7 +17,9 @@ pub(super) fn run(house: &Arc<House>, number: u16) {
         let work = house.queue().pop(POLL_MAX);
         let taken = house.now().mono;
         let counters = house.handler_counters(number);
-        counters.idle_us.add(taken.0.saturating_sub(free_since.0));
+        let waited = taken.0.saturating_sub(free_since.0);
+        counters.idle_us.add(waited);
+        house.pools().handlers[usize::from(number)].add(waited);
         match work {
             Some(Work::Request(request)) => house.begin(number, request, &mut jobs),
             Some(Work::Read(read)) => house.resume(read, &mut jobs),

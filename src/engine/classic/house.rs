@@ -23,7 +23,7 @@ use crate::engine::keeper::Teller;
 use crate::engine::notice::{Asker, Notice, Notify};
 use crate::engine::requests::{Carry, front_of};
 use crate::engine::slow::Slow;
-use crate::metrics::{self, CreditKind, Metrics};
+use crate::metrics::{self, CreditKind, Metrics, Pools};
 
 /// Whether a thread may wait for the disk, or leaves that to the helper threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +134,11 @@ impl House {
         self.parts.metrics.core(usize::from(handler))
     }
 
+    pub(super) fn pools(&self) -> &Pools {
+        let pools = self.parts.metrics.pools.as_ref();
+        pools.expect("the classic engine is started with metrics of its threads")
+    }
+
     /// Connections and bytes that were sent; other threads may add there too.
     pub(super) fn processor_counters(&self, processor: u16) -> &metrics::Core {
         self.parts
@@ -145,6 +150,7 @@ impl House {
     pub(super) fn enqueue(&self, request: Request) {
         if let Err(request) = self.parts.queue.try_push(request) {
             let credit = self.parts.metrics.core(0).credit(CreditKind::RequestCount);
+            self.pools().queue_full.add_shared(1);
             credit.waits.add_shared(1);
             credit.waiters.add_shared(1);
             self.parts.queue.push(request);
@@ -301,9 +307,19 @@ impl House {
         core.credit(CreditKind::ReplyBytes)
             .waiters
             .set(reply_waiters as i64);
+        let queue_free = self.parts.queue.free();
         core.credit(CreditKind::RequestCount)
             .free
-            .set(self.parts.queue.free() as i64);
+            .set(queue_free as i64);
+        let pools = self.pools();
+        let queued = self.parts.queue.capacity() - queue_free;
+        pools.queue.set(queued as i64);
+        let request_bytes_used = self.parts.request_pool.total() - request_bytes;
+        pools.request_bytes_free.set(request_bytes as i64);
+        pools.request_bytes_used.set(request_bytes_used as i64);
+        for (processor, mailbox) in pools.processors.iter().zip(&self.parts.mailboxes) {
+            processor.responses.set(mailbox.len() as i64);
+        }
         core.credit(CreditKind::Parked).free.set(parked_free as i64);
     }
 

@@ -42,6 +42,7 @@ struct RequestState {
 /// room for the largest frame: whoever stands in front is served some time.
 pub(super) struct RequestPool {
     state: Mutex<RequestState>,
+    total: usize,
     loose_max: usize,
 }
 
@@ -58,6 +59,7 @@ impl RequestPool {
                 loose: 0,
                 waiters: VecDeque::new(),
             }),
+            total,
             loose_max: total - largest,
         }
     }
@@ -108,6 +110,10 @@ impl RequestPool {
         self.lock()
             .waiters
             .retain(|(waiting, _)| *waiting != waiter);
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.total
     }
 
     /// (bytes that nobody holds, channels that wait)

@@ -72,6 +72,10 @@ impl Mailbox {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.lock().mails.len()
+    }
+
     fn take(&self, into: &mut VecDeque<Mail>) {
         let mut waiting = self.lock();
         waiting.woken = false;
@@ -140,6 +144,7 @@ impl Processor {
         let mut events = Events::with_capacity(EVENTS_MAX);
         loop {
             self.take_mail();
+            let before = self.house.now().mono;
             match self.poll.poll(&mut events, Some(SELECT_MAX)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                     panic!("the selector of processor {} failed: {error}", self.number);
@@ -147,6 +152,10 @@ impl Processor {
                 _ => {}
             }
             self.now = self.house.now().mono;
+            let waited = self.now.0.saturating_sub(before.0);
+            self.house.pools().processors[usize::from(self.number)]
+                .idle_us
+                .add(waited);
             for event in &events {
                 self.on_event(event);
             }

@@ -107,6 +107,10 @@ impl RequestQueue {
         Some(Work::Request(request))
     }
 
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Places for more requests.
     pub(super) fn free(&self) -> usize {
         self.capacity - self.lock().requests.len()
