@@ -52,7 +52,6 @@ pub struct BrokerConfig {
     pub write_behind_bytes: u32,
     /// A test's hold on the disk.
     pub test_stall_file: Option<PathBuf>,
-    pub producer_id_expiration_ms: u32,
     pub snapshot_after_bytes: u64,
     pub snapshot_after_ms: u64,
 }
@@ -89,7 +88,6 @@ pub struct TaskTimes {
     pub recovery_points_every_ms: u64,
     pub log_starts_every_ms: u64,
     pub high_watermarks_every_ms: u64,
-    pub expired_producers_every_ms: u64,
 }
 
 impl BrokerConfig {
@@ -188,7 +186,6 @@ fn assemble(
             log_starts_every_ms: settings.number("log.flush.start.offset.checkpoint.interval.ms"),
             high_watermarks_every_ms: settings
                 .number("replica.high.watermark.checkpoint.interval.ms"),
-            expired_producers_every_ms: settings.number("producer.id.expiration.check.interval.ms"),
         },
         recovery_threads_per_dir: settings.number("num.recovery.threads.per.data.dir"),
         write_behind_bytes: settings.number("log.write.behind.bytes"),
@@ -196,7 +193,6 @@ fn assemble(
             .effective("test.disk.stall.file")
             .filter(|path| !path.is_empty())
             .map(PathBuf::from),
-        producer_id_expiration_ms: settings.number("producer.id.expiration.ms"),
         snapshot_after_bytes: settings.number("metadata.log.max.record.bytes.between.snapshots"),
         snapshot_after_ms: settings.number("metadata.log.max.snapshot.interval.ms"),
     }

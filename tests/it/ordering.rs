@@ -14,7 +14,7 @@ const OUT_OF_ORDER_SEQUENCE: i16 = 45;
 const INVALID_PRODUCER_EPOCH: i16 = 47;
 const COORDINATOR_LOADING: i16 = 14;
 
-fn new_producer(client: &mut Client) -> (i64, i16) {
+pub(crate) fn new_producer(client: &mut Client) -> (i64, i16) {
     let request = init_producer_id::Request {
         transactional_id: None,
         transaction_timeout_ms: 60_000,

@@ -3,13 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use corelog_wire::compress::Codec;
 use corelog_wire::messages::produce;
 
 use crate::broker::{Home, eventually, files};
 use crate::client::Client;
+use crate::ordering::new_producer;
 use crate::topic::{
-    Topic, Values, append, await_leaders, batch, create, create_with, numbered, produce_request,
-    produced, read_all, values,
+    Topic, Values, append, await_leaders, batch, batch_with, create, create_with, numbered,
+    produce_request, produced, read_all, values,
 };
 
 const CLEAN: &str = ".kafka_cleanshutdown";
@@ -93,6 +95,50 @@ fn what_was_acknowledged_survives_a_kill() {
             assert_eq!(offsets, (0..offsets.len() as i64).collect::<Vec<_>>());
         }
     }
+    broker.stop();
+}
+
+/// I-1, I-10: what was in flight when the broker went is sent again, and is there once.
+#[test]
+fn five_batches_of_a_producer_are_known_after_a_kill_and_after_a_stop() {
+    let home = Home::new();
+    let mut broker = home.start(2, &[]);
+    let mut client = broker.connect();
+    let topic = create(&mut client, "once", 1);
+    let (id, epoch) = new_producer(&mut client);
+    let mut due = Vec::new();
+    for round in 0..4 {
+        let batches: Vec<_> = (round * 5..round * 5 + 5)
+            .map(|n| {
+                let records = values(&format!("b{n}"), 2);
+                let bytes = batch_with(Codec::None, Some((id, epoch, n * 2)), &records);
+                due.extend(records);
+                produce_request(&topic, 9, -1, &[(0, bytes)])
+            })
+            .collect();
+        let send_all = |client: &mut Client| -> Vec<(i16, i64)> {
+            for request in &batches {
+                client.send(request, 9);
+            }
+            let answers = batches.iter();
+            answers
+                .map(|_| produced(&client.receive::<produce::Request>(9)))
+                .collect()
+        };
+        let first = send_all(&mut client);
+        let offsets = (0..5).map(|n| (0, i64::from(round * 10 + n * 2)));
+        assert_eq!(first, offsets.collect::<Vec<_>>());
+        if round % 2 == 0 {
+            broker.kill();
+        } else {
+            broker.stop();
+        }
+        broker = home.start(2, &[]);
+        client = broker.connect();
+        await_leaders(&mut client, &topic);
+        assert_eq!(send_all(&mut client), first, "round {round}");
+    }
+    assert_eq!(read_all(&mut client, &topic)[&0], numbered(due));
     broker.stop();
 }
 

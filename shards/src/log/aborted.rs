@@ -73,6 +73,12 @@ impl Aborted {
         &self.entries[at..]
     }
 
+    /// The first offset of a transaction that began below `offset` and was aborted at or above it.
+    pub(super) fn first_offset_across(&self, offset: i64) -> Option<i64> {
+        let first_offsets = self.from(offset).iter().map(|entry| entry.first_offset);
+        first_offsets.min().filter(|first| *first < offset)
+    }
+
     /// The segments below `offset` are gone.
     pub(super) fn forget_below(&mut self, offset: i64) {
         let at = self

@@ -8,7 +8,6 @@ use smallvec::smallvec;
 
 use super::aborted;
 use super::aborted::AbortedTxn;
-use super::limits::PRODUCER_CHECK_MS;
 use super::marker::end_marker;
 use super::partition_log::{Log, Purpose};
 use super::producers::{Completed, Origin, ProducerRefused};
@@ -206,7 +205,7 @@ impl Log {
             self.flush_due = Some(now.mono.after_ms(flush_ms));
         }
         if self.producer_check.is_none() && !self.producers.is_empty() {
-            self.producer_check = Some(now.mono.after_ms(PRODUCER_CHECK_MS));
+            self.producer_check = Some(now.mono.after_ms(self.config.producer_check_ms));
         }
     }
 

@@ -8,12 +8,6 @@ pub const RECOVERY_POINT_BYTES: u64 = 32 << 20;
 /// More: many slow partitions together leave much to scan. Less: a thousand of them would keep the device busy with syncs.
 pub const RECOVERY_POINT_MS: u64 = 30_000;
 
-/// `producer.id.expiration.ms` (I-7).
-pub const PRODUCER_EXPIRATION_MS: i64 = 86_400_000;
-
-/// `producer.id.expiration.check.interval.ms` (I-7).
-pub const PRODUCER_CHECK_MS: u64 = 600_000;
-
 /// Batches of a producer that are remembered (I-1): what the protocol allows in flight.
 pub const PRODUCER_BATCHES: usize = 5;
 
@@ -51,9 +45,9 @@ pub const RECOVERY_READ_BYTES: u64 = 4 << 20;
 /// ones cost more there than a copy here.
 pub const READ_PIECES_MAX: usize = 64;
 
-/// After a crash, producers are replayed from one snapshot further back if it is not further than this, so that their last
-/// [`PRODUCER_BATCHES`] are known again, and not only the last one, which is all that a snapshot holds (kafka.md 5.2).
-/// More: a crash makes the next start read more. Less than two intervals of the recovery point would often not reach it.
-pub const REPLAY_BYTES_MAX: u64 = 2 * RECOVERY_POINT_BYTES + (8 << 20);
+/// At a start, producers are replayed from up to so many bytes before the newest snapshot, so that their last [`PRODUCER_BATCHES`] are
+/// known again, and not only the last one, which is all that a snapshot holds (kafka.md 5.2).
+/// More: a start reads more of each busy partition. Less would not hold what one client may have in flight: five batches of 1 MiB.
+pub const REPLAY_BYTES_MAX: u64 = 8 << 20;
 
 const _: () = assert!(ARENA_BYTES >= 4 * COPY_BYTES_MAX);

@@ -54,6 +54,13 @@ pub(super) fn floor(bytes: &[u8], relative_offset: i64) -> u32 {
     }
 }
 
+/// The offset of the first entry that lies at or above a position.
+pub(super) fn first_from(bytes: &[u8], position: u64) -> Option<u32> {
+    let entries = (0..len(bytes)).rev().map(|at| entry(bytes, at));
+    let near = entries.take_while(|(_, at)| u64::from(*at) >= position);
+    near.last().map(|(relative_offset, _)| relative_offset)
+}
+
 /// The position of the least entry above an offset.
 pub(super) fn ceiling(bytes: &[u8], relative_offset: i64) -> Option<u32> {
     let at = count_to(bytes, relative_offset);

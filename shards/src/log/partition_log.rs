@@ -13,7 +13,7 @@ use super::aborted::Aborted;
 use super::append::AppendRefused;
 use super::ends::Ends;
 use super::epochs::{Changed, Epochs};
-use super::limits::{CURSORS, PRODUCER_CHECK_MS, PRODUCER_EXPIRATION_MS};
+use super::limits::CURSORS;
 use super::producers::Producers;
 use super::read::{Cursor, Finished, Job, Mapped};
 use super::segment::{Sealed, Segment};
@@ -302,9 +302,11 @@ impl Log {
             self.issue_syncs(out);
         }
         if self.producer_check.is_some_and(|due| due <= now.mono) {
-            self.producers.expire(now.wall_ms, PRODUCER_EXPIRATION_MS);
+            let config = &self.config;
+            self.producers
+                .expire(now.wall_ms, config.producer_expiration_ms);
             let more = !self.producers.is_empty();
-            self.producer_check = more.then(|| now.mono.after_ms(PRODUCER_CHECK_MS));
+            self.producer_check = more.then(|| now.mono.after_ms(config.producer_check_ms));
         }
         if self.settling.due().is_some_and(|due| due <= now.mono) {
             self.settle(settle::Reach::Background, out);

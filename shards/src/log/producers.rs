@@ -12,6 +12,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use corelog_wire::batch::{BatchHeader, checksum};
 use smallvec::SmallVec;
 
+use super::aborted::Aborted;
 use super::limits::PRODUCER_BATCHES;
 use crate::part::DescribedProducer;
 
@@ -69,6 +70,10 @@ struct Remembered {
 }
 
 impl Remembered {
+    fn first_offset(&self) -> i64 {
+        self.last_offset - i64::from(self.offset_delta)
+    }
+
     fn first_sequence(&self) -> i32 {
         // Sequences wrap from i32::MAX to 0.
         if self.last_sequence >= self.offset_delta {
@@ -79,10 +84,19 @@ impl Remembered {
     }
 }
 
+/// The newest end of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ended {
+    epoch: i16,
+    coordinator_epoch: i32,
+    /// -1: it comes from a snapshot.
+    offset: i64,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Producer {
     epoch: i16,
-    coordinator_epoch: i32,
+    ended: Option<Ended>,
     last_timestamp_ms: i64,
     txn_first_offset: Option<i64>,
     /// Oldest first.
@@ -93,11 +107,16 @@ impl Producer {
     fn new(epoch: i16) -> Producer {
         Producer {
             epoch,
-            coordinator_epoch: -1,
+            ended: None,
             last_timestamp_ms: -1,
             txn_first_offset: None,
             batches: SmallVec::new(),
         }
+    }
+
+    /// -1 before its first transaction ended.
+    fn coordinator_epoch(&self) -> i32 {
+        self.ended.map_or(-1, |ended| ended.coordinator_epoch)
     }
 
     fn last_sequence(&self) -> i32 {
@@ -132,7 +151,7 @@ impl Producer {
             .iter()
             .find(same)
             .map(|batch| ProducerRefused::Duplicate {
-                base_offset: batch.last_offset - i64::from(batch.offset_delta),
+                base_offset: batch.first_offset(),
                 last_offset: batch.last_offset,
                 timestamp_ms: batch.timestamp_ms,
             })
@@ -241,7 +260,11 @@ impl Producers {
             .entry(header.producer_id)
             .or_insert_with(|| Producer::new(header.producer_epoch));
         producer.enter_epoch(header.producer_epoch);
-        producer.coordinator_epoch = marker.coordinator_epoch;
+        producer.ended = Some(Ended {
+            epoch: header.producer_epoch,
+            coordinator_epoch: marker.coordinator_epoch,
+            offset: header.base_offset,
+        });
         producer.last_timestamp_ms = marker.timestamp_ms;
         let first_offset = producer.txn_first_offset.take()?;
         let last_offset = header.base_offset;
@@ -291,29 +314,57 @@ impl Producers {
             epoch: producer.epoch,
             last_sequence: producer.last_sequence(),
             last_timestamp: producer.last_timestamp_ms,
-            coordinator_epoch: producer.coordinator_epoch,
+            coordinator_epoch: producer.coordinator_epoch(),
             current_txn_start_offset: producer.txn_first_offset.unwrap_or(-1),
         };
         self.entries.iter().map(described).collect()
     }
 
-    /// The content of a `.snapshot` file: of each producer, the last batch only (kafka.md 5.2).
-    pub fn snapshot(&self) -> Bytes {
+    /// From where a replay brings all remembered batches back (I-10), of which a snapshot has only the last of each producer. Batches that
+    /// end below `near_from` are too far away, and those producers are remembered by their last one.
+    pub(super) fn replay_from(&self, near_from: i64, log_end: i64, aborted: &Aborted) -> i64 {
+        let batches = self.entries.values().flat_map(|known| &known.batches);
+        let near = batches.filter(|batch| batch.last_offset >= near_from);
+        let mut from = near.map(Remembered::first_offset).fold(log_end, i64::min);
+        // An aborted transaction is replayed as a whole, or its entry in the transaction index would come out wrong.
+        while let Some(first) = aborted.first_offset_across(from) {
+            if first < near_from {
+                return log_end;
+            }
+            from = first;
+        }
+        from
+    }
+
+    /// The content of a `.snapshot` file: of each producer, the last batch only (kafka.md 5.2). Nothing in it comes from `as_of` or later, which
+    /// a power cut may take; what is not known as of then is left out, for a replay from there brings it back.
+    pub fn snapshot(&self, as_of: i64) -> Bytes {
         let mut out = BytesMut::with_capacity(SNAPSHOT_HEAD + self.entries.len() * SNAPSHOT_ENTRY);
         out.put_i16(1);
         out.put_u32(0);
-        out.put_i32(self.entries.len() as i32);
+        out.put_i32(0);
+        let mut count = 0;
         for (&producer_id, producer) in &self.entries {
-            let last = producer.batches.last();
+            let before = |batch: &&Remembered| batch.last_offset < as_of;
+            let last = producer.batches.iter().rev().find(before);
+            let txn_first_offset = producer.txn_first_offset.filter(|first| *first < as_of);
+            let ended = producer.ended.filter(|ended| ended.offset < as_of);
+            let epoch = match (last, txn_first_offset, ended) {
+                (None, None, None) => continue,
+                (None, None, Some(ended)) => ended.epoch,
+                _ => producer.epoch,
+            };
+            count += 1;
             out.put_i64(producer_id);
-            out.put_i16(producer.epoch);
-            out.put_i32(producer.last_sequence());
+            out.put_i16(epoch);
+            out.put_i32(last.map_or(-1, |batch| batch.last_sequence));
             out.put_i64(last.map_or(-1, |batch| batch.last_offset));
             out.put_i32(last.map_or(0, |batch| batch.offset_delta));
             out.put_i64(producer.last_timestamp_ms);
-            out.put_i32(producer.coordinator_epoch);
-            out.put_i64(producer.txn_first_offset.unwrap_or(-1));
+            out.put_i32(ended.map_or(-1, |ended| ended.coordinator_epoch));
+            out.put_i64(txn_first_offset.unwrap_or(-1));
         }
+        out[6..SNAPSHOT_HEAD].copy_from_slice(&i32::to_be_bytes(count));
         let crc = checksum(&out[6..]);
         out[2..6].copy_from_slice(&crc.to_be_bytes());
         out.freeze()
@@ -357,7 +408,11 @@ fn read_entry(rest: &mut &[u8]) -> (i64, Producer) {
         timestamp_ms: rest.get_i64(),
     };
     producer.last_timestamp_ms = last.timestamp_ms;
-    producer.coordinator_epoch = rest.get_i32();
+    producer.ended = Some(Ended {
+        epoch: producer.epoch,
+        coordinator_epoch: rest.get_i32(),
+        offset: -1,
+    });
     let first = rest.get_i64();
     producer.txn_first_offset = (first >= 0).then_some(first);
     if last.last_offset >= 0 {
@@ -380,7 +435,7 @@ fn check_marker(
     if header.producer_epoch < known.epoch {
         return Err(ProducerRefused::InvalidProducerEpoch);
     }
-    if marker.coordinator_epoch < known.coordinator_epoch {
+    if marker.coordinator_epoch < known.coordinator_epoch() {
         return Err(ProducerRefused::CoordinatorFenced);
     }
     Ok(())
@@ -567,10 +622,10 @@ mod tests {
             0x00, 0x00, 0x00, 0x63, 0x00, 0x00, 0x00, 0x09, 0x00, 0x00, 0x01, 0x8b, 0xcf, 0xe5,
             0x68, 0x00, 0x00, 0x00, 0x00, 0x09, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
         ];
-        let snapshot = producers.snapshot();
+        let snapshot = producers.snapshot(i64::MAX);
         assert_eq!(&snapshot[..], expected);
         let read = Producers::from_snapshot(&snapshot, 1_700_000_000_001, 1000);
-        assert_eq!(read.expect("valid").snapshot(), snapshot);
+        assert_eq!(read.expect("valid").snapshot(i64::MAX), snapshot);
         let expired = Producers::from_snapshot(&snapshot, 1_700_000_001_000, 1000);
         assert!(expired.expect("valid").is_empty());
     }
@@ -579,7 +634,7 @@ mod tests {
     fn a_damaged_snapshot_is_not_read() {
         let mut producers = Producers::default();
         producers.apply(&batch(7, 0, 0, 1, 0), None);
-        let good = producers.snapshot();
+        let good = producers.snapshot(i64::MAX);
         for at in 0..good.len() {
             let mut bad = good.to_vec();
             bad[at] ^= 1;

@@ -189,9 +189,9 @@ impl Recovery<'_> {
         let log_end = self.log_end_or_start_over()?;
         let log_start = self.input.log_start.min(self.limit).max(self.first_base());
         self.settle_epochs(log_start, log_end)?;
-        let (producers, aborted) = self.restore_producers(log_end)?;
-        let snapshots = self.settle_snapshots(&producers, log_end)?;
+        let (producers, aborted, from) = self.restore_producers(log_end)?;
         self.sync_changed()?;
+        let snapshots = self.settle_snapshots(&producers, &aborted, from, log_end)?;
         let Some(active) = self.opened.pop() else {
             return Err(OpenFailure {
                 reason: "no segment was opened".to_owned(),

@@ -5,19 +5,20 @@ use bytes::BytesMut;
 use super::OpenFailure;
 use super::aborted::{self, Aborted, AbortedTxn};
 use super::batch_walk::Walk;
-use super::limits::{PRODUCER_EXPIRATION_MS, REPLAY_BYTES_MAX};
+use super::limits::REPLAY_BYTES_MAX;
 use super::listing::Listing;
 use super::marker::end_marker;
 use super::offset_index;
 use super::producers::Producers;
 use super::recovery::{Recovery, Shutdown};
+use super::settle;
 
 impl Recovery<'_> {
-    /// The producers as of the log's end, and all aborted transactions (L-8, I-9, I-10).
+    /// The producers as of the log's end, all aborted transactions (L-8, I-9, I-10), and the offset from which the log was replayed.
     pub(super) fn restore_producers(
         &mut self,
         log_end: i64,
-    ) -> Result<(Producers, Aborted), OpenFailure> {
+    ) -> Result<(Producers, Aborted, i64), OpenFailure> {
         let (known, believed_below) = self.read_aborted()?;
         let limit = log_end
             .min(believed_below)
@@ -39,9 +40,10 @@ impl Recovery<'_> {
             aborted.push(entry);
         }
         self.replay(&mut producers, &mut aborted, from)?;
-        producers.expire(self.input.now.wall_ms, PRODUCER_EXPIRATION_MS);
+        let expiration_ms = self.input.config.producer_expiration_ms;
+        producers.expire(self.input.now.wall_ms, expiration_ms);
         self.write_aborted(&aborted, from)?;
-        Ok((producers, aborted))
+        Ok((producers, aborted, from))
     }
 
     /// A snapshot above this may be newer than the transaction index that goes with it.
@@ -76,40 +78,41 @@ impl Recovery<'_> {
         Ok((all, believed_below))
     }
 
-    /// The snapshot to replay from: the newest at or below `limit`; after a crash of ours the one before, if it is near.
+    /// The snapshot to replay from: of those at or below `limit`, the oldest that is near the newest (see [`REPLAY_BYTES_MAX`]).
     fn newest_snapshot(&mut self, limit: i64) -> Result<Option<(i64, Producers)>, OpenFailure> {
-        let mut newest = None;
+        let mut chosen = None;
+        // Where the newest lies, once a second is compared with it.
+        let mut newest_at = None;
         for offset in self.listing.snapshots().into_iter().rev() {
             if offset > limit {
                 continue;
             }
-            let Some(producers) = self.read_snapshot(offset)? else {
-                continue;
-            };
-            if self.input.shutdown != Shutdown::Crashed {
-                return Ok(Some((offset, producers)));
-            }
-            match newest {
-                None => newest = Some((offset, producers)),
-                // What lies between was deleted.
-                Some(_) if offset < self.first_base() => break,
-                Some((newer, _)) => {
-                    let distance = self.place_of(newer)?.saturating_sub(self.place_of(offset)?);
-                    if distance <= REPLAY_BYTES_MAX {
-                        return Ok(Some((offset, producers)));
-                    }
+            if let Some((newer, _)) = &chosen {
+                if offset < self.first_base() {
+                    break; // What lies between was deleted.
+                }
+                let newest = match newest_at {
+                    Some(place) => place,
+                    None => self.place_of(*newer)?,
+                };
+                newest_at = Some(newest);
+                if newest.saturating_sub(self.place_of(offset)?) > REPLAY_BYTES_MAX {
                     break;
                 }
             }
+            if let Some(producers) = self.read_snapshot(offset)? {
+                chosen = Some((offset, producers));
+            }
         }
-        Ok(newest)
+        Ok(chosen)
     }
 
     /// `None` if the file was damaged; then it is gone.
     fn read_snapshot(&mut self, offset: i64) -> Result<Option<Producers>, OpenFailure> {
         let bytes = self.read_whole(offset, "snapshot")?;
         let wall_ms = self.input.now.wall_ms;
-        let read = Producers::from_snapshot(&bytes, wall_ms, PRODUCER_EXPIRATION_MS);
+        let expiration_ms = self.input.config.producer_expiration_ms;
+        let read = Producers::from_snapshot(&bytes, wall_ms, expiration_ms);
         if read.is_none() {
             tracing::info!(log = ?self.input.id, offset, "a producer snapshot is damaged; an older one is used");
             self.listing.delete(offset, "snapshot", &mut self.disk)?;
@@ -189,12 +192,21 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Removes the snapshots that no longer stand for anything, and after a crash writes one at the end. Gives those that are there.
+    /// Removes the snapshots that no longer stand for anything, and after a crash or a cut writes those that a round would. Gives those that
+    /// are there.
     pub(super) fn settle_snapshots(
         &mut self,
         producers: &Producers,
+        aborted: &Aborted,
+        replayed_from: i64,
         log_end: i64,
     ) -> Result<Vec<i64>, OpenFailure> {
+        let stopped = self.input.shutdown == Shutdown::Clean && self.limit == i64::MAX;
+        let from = if stopped {
+            replayed_from
+        } else {
+            producers.replay_from(self.near_from(), log_end, aborted)
+        };
         let all = self.listing.snapshots();
         let newest = all
             .iter()
@@ -206,18 +218,36 @@ impl Recovery<'_> {
                 .opened
                 .iter()
                 .any(|opened| opened.segment.base == offset);
-            let stays = offset <= log_end && (is_base || Some(offset) == newest);
+            let stays = offset <= log_end && (is_base || offset == from || Some(offset) == newest);
             if !stays {
                 self.listing.delete(offset, "snapshot", &mut self.disk)?;
             }
         }
-        if self.input.shutdown != Shutdown::Clean && newest.unwrap_or(0) < log_end {
-            let name = Listing::name(log_end, "snapshot");
-            let content = producers.snapshot();
-            self.listing
-                .set_len(log_end, "snapshot", content.len() as u64);
-            self.disk.replace(name, content)?;
+        if !stopped && log_end > 0 {
+            for offset in [from, log_end] {
+                self.write_snapshot(offset, producers)?;
+            }
         }
         Ok(self.listing.snapshots())
+    }
+
+    fn write_snapshot(&mut self, offset: i64, producers: &Producers) -> Result<(), OpenFailure> {
+        if self.listing.has(offset, "snapshot") {
+            return Ok(());
+        }
+        let content = producers.snapshot(offset);
+        self.listing
+            .set_len(offset, "snapshot", content.len() as u64);
+        let name = Listing::name(offset, "snapshot");
+        self.disk.replace(name, content)
+    }
+
+    fn near_from(&self) -> i64 {
+        let Some((active, sealed)) = self.opened.split_last() else {
+            return i64::MAX;
+        };
+        let sealed = sealed.iter().rev().map(|opened| &opened.segment);
+        let sealed = sealed.map(|segment| (segment.base, segment.size));
+        settle::near_from(&active.segment, sealed)
     }
 }

@@ -131,6 +131,13 @@ impl Segment {
         self.size > 0 && age > segment_ms
     }
 
+    /// Batches that end at or above this offset begin within the last `bytes` of the segment; all of them, if it is not larger.
+    pub(super) fn near_from(&self, bytes: u64) -> Option<i64> {
+        let far = self.size.checked_sub(bytes).filter(|far| *far > 0)?;
+        let relative = offset_index::first_from(&self.offset_index, far);
+        Some(relative.map_or(i64::MAX, |relative| self.base + i64::from(relative)))
+    }
+
     pub(super) fn sealed(&self) -> Sealed {
         Sealed {
             base: self.base,

@@ -1,16 +1,17 @@
 //! Moving the recovery point in the background, and the clean stop (L-1, L-3).
 //!
-//! One round: write the index entries that are only in memory and a snapshot of the producers, sync the log up to its end as of the
-//! round's beginning; when all that is done, sync the index files; when that is done, the recovery point is that end. A crash finds
-//! everything below the recovery point complete, so recovery begins to scan there. The last round, of a clean stop, also
-//! completes the active segment's files: exact lengths, the largest timestamp in the time index.
+//! One round: write the index entries that are only in memory, sync the log up to its end as of the round's beginning; when all that is
+//! done, sync the index files; when that is done, write a snapshot of the producers from which a replay knows the last five batches of each
+//! (it lies that far back, for a snapshot holds one); when that is done, the recovery point is that end. A crash finds everything below the
+//! recovery point complete, so recovery begins to scan there. The last round, of a clean stop, also completes the active segment's files:
+//! exact lengths, the largest timestamp in the time index, and a snapshot at the end, as Kafka does.
 //!
 //! An idle log has no round and no deadline.
 
 use bytes::Bytes;
 use smallvec::smallvec;
 
-use super::limits::{RECOVERY_POINT_BYTES, RECOVERY_POINT_MS};
+use super::limits::{RECOVERY_POINT_BYTES, RECOVERY_POINT_MS, REPLAY_BYTES_MAX};
 use super::partition_log::{Log, Purpose, State};
 use super::segment::Segment;
 use crate::base::ids::FileKind;
@@ -36,6 +37,9 @@ struct Rolled {
 #[derive(Debug)]
 struct Round {
     target: i64,
+    /// Where its producer snapshot is, and what it says unless it is there already.
+    snapshot: i64,
+    content: Option<Bytes>,
     reach: Reach,
     /// Effects under way for this step.
     outstanding: u32,
@@ -50,6 +54,8 @@ struct Round {
 enum Step {
     Write,
     Sync,
+    /// Only now, for the snapshot leaves out what a replay of the log up to the target tells.
+    Snapshot,
 }
 
 /// What is not settled yet.
@@ -195,7 +201,7 @@ impl Log {
         self.active.note_max_timestamp();
         self.write_index_tails(purpose, out);
         self.seal_files(purpose, out);
-        self.write_snapshot(purpose, out);
+        self.write_end_snapshot(purpose, out);
         self.settling.next_active();
     }
 
@@ -229,8 +235,13 @@ impl Log {
         if idle && reach == Reach::Background {
             return;
         }
+        let snapshot = self.replay_from();
         self.settling.round = Some(Round {
             target: self.log_end,
+            snapshot,
+            content: self
+                .lacks_snapshot(snapshot)
+                .then(|| self.producers.snapshot(snapshot)),
             reach,
             outstanding: 0,
             rolled: self.settling.rolled.len(),
@@ -244,8 +255,8 @@ impl Log {
         self.write_index_tails(Purpose::Settle, out);
         if reach == Reach::Stop {
             self.seal_files(Purpose::Settle, out);
+            self.write_end_snapshot(Purpose::Settle, out);
         }
-        self.write_snapshot(Purpose::Settle, out);
         self.ends.want(self.log_end);
         self.issue_syncs(out);
     }
@@ -270,8 +281,9 @@ impl Log {
         while let Some(step) = self.settling.step_is_finished() {
             match step {
                 Step::Write => self.sync_indexes(out),
-                Step::Sync if !self.finish_round(now, out) => return,
+                Step::Sync if !self.write_round_snapshot(out) => return,
                 Step::Sync => {}
+                Step::Snapshot => self.finish_round(now, out),
             }
         }
         if self.settling.round.is_some() {
@@ -288,28 +300,34 @@ impl Log {
         }
     }
 
-    /// The round is finished when the log is synced up to its target too.
-    fn finish_round(&mut self, now: Now, out: &mut Outbox) -> bool {
+    /// The last step of a round, when the log is synced up to its target too.
+    fn write_round_snapshot(&mut self, out: &mut Outbox) -> bool {
         let synced_end = self.ends.synced_end();
-        let synced = |round: &mut Round| synced_end >= round.target;
-        let Some(round) = self.settling.round.take_if(synced) else {
+        let synced = |round: &&mut Round| synced_end >= round.target;
+        let Some(round) = self.settling.round.as_mut().filter(synced) else {
             return false;
+        };
+        round.step = Step::Snapshot;
+        let (offset, content) = (round.snapshot, round.content.take());
+        if let Some(content) = content.filter(|_| self.lacks_snapshot(offset)) {
+            self.write_snapshot(offset, content, Purpose::Settle, out);
+        }
+        true
+    }
+
+    fn finish_round(&mut self, now: Now, out: &mut Outbox) {
+        let Some(round) = self.settling.round.take() else {
+            return;
         };
         self.settling.recovery_point = round.target;
         self.settling.rolled.drain(..round.rolled);
         if round.reach == Reach::Stop {
             self.settling.touched = false;
         }
-        // One more than the newest is kept for recovery after a crash (see `REPLAY_BYTES_MAX`).
-        let kept = match round.reach {
-            Reach::Background => 2,
-            Reach::Stop => 1,
-        };
-        self.delete_old_snapshots(round.target, kept, out);
+        self.delete_old_snapshots(&round, out);
         if let Some(high_watermark) = self.settling.retention_waits.take() {
             self.apply_retention(now, high_watermark, out);
         }
-        true
     }
 
     /// Writes the index entries of the active segment that are only in memory.
@@ -350,15 +368,31 @@ impl Log {
         }
     }
 
+    /// See [`super::limits::REPLAY_BYTES_MAX`].
+    fn replay_from(&self) -> i64 {
+        let sealed = self.sealed.iter().rev();
+        let sealed = sealed.map(|segment| (segment.base, segment.size));
+        let near_from = near_from(&self.active, sealed);
+        self.producers
+            .replay_from(near_from, self.log_end, &self.aborted)
+    }
+
+    fn lacks_snapshot(&self, offset: i64) -> bool {
+        self.log_end > 0 && self.snapshots.binary_search(&offset).is_err()
+    }
+
     /// Writes the producers as of the log's end, unless that was done already (I-9).
-    fn write_snapshot(&mut self, purpose: Purpose, out: &mut Outbox) {
+    fn write_end_snapshot(&mut self, purpose: Purpose, out: &mut Outbox) {
         let offset = self.log_end;
-        if self.snapshots.last().copied().unwrap_or(0) >= offset {
-            return;
+        if self.lacks_snapshot(offset) {
+            self.write_snapshot(offset, self.producers.snapshot(offset), purpose, out);
         }
-        self.snapshots.push(offset);
+    }
+
+    fn write_snapshot(&mut self, offset: i64, content: Bytes, purpose: Purpose, out: &mut Outbox) {
+        let at = self.snapshots.partition_point(|other| *other < offset);
+        self.snapshots.insert(at, offset);
         self.settling.started(purpose);
-        let content = self.producers.snapshot();
         let file = self.file(FileKind::ProducerSnapshot, offset);
         let op = self.begin(purpose);
         out.push(Effect::Replace { op, file, content });
@@ -395,12 +429,8 @@ impl Log {
         }
     }
 
-    /// Of the snapshots up to `target`, the newest `kept` stay, and those at segment bases, as in Kafka.
-    fn delete_old_snapshots(&mut self, target: i64, kept: usize, out: &mut Outbox) {
-        let settled = self.snapshots.partition_point(|offset| *offset <= target);
-        let Some(oldest_kept) = settled.checked_sub(kept).map(|at| self.snapshots[at]) else {
-            return;
-        };
+    /// Of the snapshots up to the round's target, its own stay, and those at segment bases, as in Kafka.
+    fn delete_old_snapshots(&mut self, round: &Round, out: &mut Outbox) {
         let mut files = Vec::new();
         let (id, sealed, active) = (self.id, &self.sealed, self.active.base);
         self.snapshots.retain(|&offset| {
@@ -408,7 +438,7 @@ impl Log {
                 || sealed
                     .binary_search_by_key(&offset, |segment| segment.base)
                     .is_ok();
-            let keep = is_base || offset >= oldest_kept;
+            let keep = is_base || offset == round.snapshot || offset >= round.target;
             if !keep {
                 files.push(crate::base::ids::FileId {
                     log: id,
@@ -436,4 +466,18 @@ impl Log {
             });
         }
     }
+}
+
+/// Batches that end at or above this offset are near the log's end ([`REPLAY_BYTES_MAX`]). `sealed` are base and size of the segments
+/// before the active one, newest first.
+pub(super) fn near_from(active: &Segment, sealed: impl Iterator<Item = (i64, u64)>) -> i64 {
+    if let Some(offset) = active.near_from(REPLAY_BYTES_MAX) {
+        return offset;
+    }
+    let mut bytes = active.size;
+    let near = sealed.take_while(|(_, size)| {
+        bytes += size;
+        bytes <= REPLAY_BYTES_MAX
+    });
+    near.last().map_or(active.base, |(base, _)| base)
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::properties::{InvalidValue, Property};
-use super::topic_config::{TOPIC_PROPERTIES, TopicConfig, by_server_name, topic_property};
+use super::topic_config::{
+    BROKER_NUMBERS, TOPIC_PROPERTIES, TopicConfig, by_server_name, topic_property,
+};
 use crate::base::ids::Text;
 
 /// The settings of one resource as they were given, by name.
@@ -82,6 +84,13 @@ pub struct Synonym {
     /// The value in the unit of the property that was asked for (hours become milliseconds).
     pub converted: String,
 }
+
+/// Where a broker's property may be said, the place that counts first.
+const SERVER_SOURCES: [Source; 3] = [
+    Source::DynamicBroker,
+    Source::DynamicDefault,
+    Source::Static,
+];
 
 /// All settings but those of known topics, which stand with the topics.
 #[derive(Debug, Clone, PartialEq)]
@@ -175,7 +184,20 @@ impl Configs {
                 );
             }
         }
+        for name in BROKER_NUMBERS {
+            if let Some(value) = self.broker_number(name) {
+                config.set_broker_number(name, value);
+            }
+        }
         config
+    }
+
+    fn broker_number(&self, name: &str) -> Option<i64> {
+        let said = SERVER_SOURCES
+            .into_iter()
+            .filter_map(|source| self.server_value(source, name));
+        said.filter_map(|value| value.trim().parse().ok())
+            .find(|value| *value >= 1)
     }
 
     /// Every place that says a value of a topic property, the one that counts first.
@@ -196,11 +218,7 @@ impl Configs {
         };
         let names =
             std::iter::once((server_name, 1)).chain(property.server_synonyms.iter().copied());
-        for source in [
-            Source::DynamicBroker,
-            Source::DynamicDefault,
-            Source::Static,
-        ] {
+        for source in SERVER_SOURCES {
             for (name, factor) in names.clone() {
                 let value = self.server_value(source, name);
                 found.extend(value.map(|value| Synonym {
@@ -354,6 +372,30 @@ mod tests {
         assert_eq!(configs.topic(Some(&own)).retention_ms, 5);
         assert!(configs.refresh_default_topic());
         assert_eq!(configs.default_topic().retention_ms, 10);
+    }
+
+    #[test]
+    fn partitions_forget_producers_when_the_broker_says_so() {
+        const NAME: &str = "producer.id.expiration.ms";
+        let mut configs = configs(&[(NAME, "7")]);
+        assert_eq!(configs.default_topic().producer_expiration_ms, 7);
+        assert_eq!(configs.default_topic().producer_check_ms, 600_000);
+        let set = |configs: &mut Configs, name: &str, value: Option<&str>| {
+            let value = value.map(text);
+            configs.set(
+                ResourceKind::Broker,
+                &text(name),
+                &text(NAME),
+                value.as_ref(),
+            );
+            assert!(configs.refresh_default_topic());
+            configs.default_topic().producer_expiration_ms
+        };
+        assert_eq!(set(&mut configs, "", Some("8")), 8);
+        assert_eq!(set(&mut configs, "1", Some("9")), 9);
+        assert_eq!(set(&mut configs, "1", None), 8);
+        // The next place that can be read counts.
+        assert_eq!(set(&mut configs, "", Some("0")), 7);
     }
 
     #[test]

@@ -92,6 +92,12 @@ pub fn by_server_name(name: &str) -> Option<(&'static Property, i64)> {
     })
 }
 
+/// Numbers of the broker that every partition runs with and no topic can change; all are at least 1.
+pub(super) const BROKER_NUMBERS: &[&str] = &[
+    "producer.id.expiration.ms",
+    "producer.id.expiration.check.interval.ms",
+];
+
 /// Effective values; the units are in the names, the defaults are Kafka's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicConfig {
@@ -126,6 +132,9 @@ pub struct TopicConfig {
     pub min_compaction_lag_ms: i64,
     pub max_compaction_lag_ms: i64,
     pub unclean_leader_election: bool,
+    /// Of the broker, the same for all topics, as the next (I-7).
+    pub producer_expiration_ms: i64,
+    pub producer_check_ms: u64,
 }
 
 /// `cleanup.policy`: both may hold, or neither (L-12).
@@ -170,6 +179,15 @@ impl TopicConfig {
             }
         }
         Ok(())
+    }
+
+    /// Sets one of [`BROKER_NUMBERS`].
+    pub(super) fn set_broker_number(&mut self, name: &str, value: i64) {
+        match name {
+            "producer.id.expiration.ms" => self.producer_expiration_ms = value,
+            "producer.id.expiration.check.interval.ms" => self.producer_check_ms = value as u64,
+            _ => {}
+        }
     }
 
     fn set_flag(&mut self, name: &str, value: bool) {
@@ -258,6 +276,8 @@ impl Default for TopicConfig {
             min_compaction_lag_ms: 0,
             max_compaction_lag_ms: i64::MAX,
             unclean_leader_election: false,
+            producer_expiration_ms: 86_400_000,
+            producer_check_ms: 600_000,
         }
     }
 }

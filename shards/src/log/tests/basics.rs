@@ -216,7 +216,7 @@ fn an_idle_log_is_small_and_asks_for_nothing() {
     // The rolls have settled everything; only the producers' expiry is left.
     assert_eq!(rig.log.checkpoint(3000).recovery_point, 3000);
     let due = |rig: &Rig| rig.log.next_deadline().unwrap().ms_since(now().mono);
-    assert_eq!(due(&rig), limits::PRODUCER_CHECK_MS);
+    assert_eq!(due(&rig), rig.log.config().producer_check_ms);
     let mut batch = unsent(&batches(&all)[0], Origin::Controller);
     batch.header.producer_id = -1;
     rig.try_append(&batch).unwrap();

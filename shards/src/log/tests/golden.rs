@@ -118,10 +118,14 @@ fn replay(name: &str, config: TopicConfig) {
             ),
         }
     }
-    for id in rig.disk.files.keys() {
-        let path = name_of(*id);
-        assert!(golden.contains_key(&path), "Kafka has no {name}/{path}");
-    }
+    let names = rig.disk.files.keys().map(|id| name_of(*id));
+    let only_ours: Vec<String> = names.filter(|path| !golden.contains_key(path)).collect();
+    // From where the last five batches of each producer are replayed; Kafka knows one, and deletes such a snapshot when it starts.
+    let is_snapshot = |path: &String| path.strip_suffix(".snapshot").is_some();
+    assert!(
+        only_ours.len() <= 1 && only_ours.iter().all(is_snapshot),
+        "Kafka has no {name}/{only_ours:?}"
+    );
 }
 
 #[test]

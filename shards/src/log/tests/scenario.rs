@@ -47,6 +47,7 @@ scenarios! {
     l11_retention
     l14_delete_records
     l16_leader_epochs
+    i1_batches_known_after_a_restart
     i2_duplicates_and_order
     i3_producer_epochs
     i7_expiry
@@ -273,6 +274,12 @@ impl Stage {
         for (key, value) in args.0.iter().filter_map(|word| word.split_once('=')) {
             match key {
                 "segment.bytes" => self.config.segment_bytes = value.parse().unwrap(),
+                "producer.id.expiration.ms" => {
+                    self.config.producer_expiration_ms = value.parse().unwrap();
+                }
+                "producer.id.expiration.check.interval.ms" => {
+                    self.config.producer_check_ms = value.parse().unwrap();
+                }
                 _ => {
                     let property = topic_property(key).unwrap_or_else(|| panic!("{key}?"));
                     self.config.set(property, value).unwrap();

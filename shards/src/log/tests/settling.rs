@@ -67,30 +67,6 @@ fn indexes_are_synced_only_after_everything_is_written() {
 }
 
 #[test]
-fn two_snapshots_stay_while_the_log_runs_and_one_after_it_stopped() {
-    let mut rig = Rig::new(TopicConfig::default());
-    let (_, sent) = small();
-    for batch in &sent[..5] {
-        rig.try_append(batch).unwrap();
-        rig.now.mono = rig.now.mono.after_ms(limits::RECOVERY_POINT_MS);
-        rig.log.tick(rig.now, &mut rig.out);
-        rig.run();
-    }
-    let snapshots = |rig: &Rig| -> Vec<i64> {
-        let of = rig
-            .disk
-            .files
-            .keys()
-            .filter(|id| id.kind == FileKind::ProducerSnapshot);
-        of.map(|id| id.base).collect()
-    };
-    assert_eq!(snapshots(&rig), [40, 50]);
-    rig.try_append(&sent[5]).unwrap();
-    rig.stop();
-    assert_eq!(snapshots(&rig), [60]);
-}
-
-#[test]
 fn the_last_five_batches_are_known_after_a_crash() {
     let mut rig = Rig::new(TopicConfig::default());
     let (_, sent) = small();
