@@ -2,7 +2,9 @@
 //!
 //! A client wakes up, says what it sends, and is told what was answered or that its connection is lost.
 
+pub mod administrator;
 pub mod consumer;
+pub mod member;
 pub mod operator;
 pub mod producer;
 
@@ -10,12 +12,21 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use corelog_shards::base::ids::{TopicPartition, Uuid};
+use corelog_shards::group::groups::OFFSETS_TOPIC;
 
 use crate::Checked;
-use crate::oracle::{Answered, Said, Truth, What};
+use crate::oracle::{Answered, Said, Truth, What, is_internal};
 use crate::seeded::Seeded;
+use administrator::Administrator;
 use consumer::Consumer;
+use member::Member;
 use producer::Producer;
+
+/// The topic that groups share out. Nobody deletes it.
+pub const WORK: &str = "plain-work";
+
+/// The groups that have members.
+pub const GROUPS: [&str; 2] = ["alpha", "beta"];
 
 const UNKNOWN_TOPIC: [i16; 2] = [3, 100];
 
@@ -28,10 +39,25 @@ pub struct Scene<'a> {
     pub truths: &'a BTreeMap<TopicPartition, Truth>,
     /// No new work: what is open is finished.
     pub calm: bool,
+    /// The topic of offsets is to sync what it acknowledges.
+    pub offsets_are_durable: bool,
 }
 
 impl Scene<'_> {
+    /// Whether groups can begin: a topic of offsets that is to be another one is made before.
+    fn has_topics_of_groups(&self) -> bool {
+        let has = |name| self.topics.contains_key(name);
+        has(WORK) && (!self.offsets_are_durable || has(OFFSETS_TOPIC))
+    }
+
+    /// Those that clients write to.
     fn partitions(&self) -> Vec<(TopicPartition, String)> {
+        let mut all = self.all_partitions();
+        all.retain(|(_, topic)| !is_internal(topic));
+        all
+    }
+
+    fn all_partitions(&self) -> Vec<(TopicPartition, String)> {
         let of = |(name, (topic_id, partitions)): (&String, &(Uuid, i32))| {
             let (name, topic_id) = (name.clone(), *topic_id);
             (0..*partitions).map(move |partition| {
@@ -72,6 +98,8 @@ pub struct Client {
 pub enum Role {
     Producer(Producer),
     Consumer(Consumer),
+    Member(Box<Member>),
+    Administrator(Administrator),
     Operator,
 }
 
@@ -98,6 +126,14 @@ impl Client {
         Client::new(Role::Consumer(Consumer::verifier()))
     }
 
+    pub fn member(member: Member) -> Client {
+        Client::new(Role::Member(Box::new(member)))
+    }
+
+    pub fn administrator() -> Client {
+        Client::new(Role::Administrator(Administrator::default()))
+    }
+
     pub fn operator() -> Client {
         Client::new(Role::Operator)
     }
@@ -106,7 +142,8 @@ impl Client {
     pub fn is_idle(&self) -> bool {
         match &self.role {
             Role::Producer(producer) => self.outstanding == 0 && producer.has_no_open(),
-            Role::Operator => self.outstanding == 0,
+            Role::Member(member) => member.is_settled(),
+            Role::Administrator(_) | Role::Operator => self.outstanding == 0,
             Role::Consumer(_) => true,
         }
     }
@@ -125,6 +162,17 @@ impl Client {
                     sending.extend(consumer.wake(scene, correlation));
                 }
                 scene.seeded.between(100, 60_000)
+            }
+            Role::Member(member) => {
+                let (sent, rest_us) = member.wake(scene, correlation, outstanding);
+                sending.extend(sent);
+                rest_us
+            }
+            Role::Administrator(administrator) => {
+                if outstanding == 0 {
+                    sending.extend(administrator.wake(scene, correlation));
+                }
+                scene.seeded.between(5_000, 300_000)
             }
             Role::Operator => {
                 if outstanding == 0 {
@@ -163,6 +211,16 @@ impl Client {
                 },
             ) => consumer.fetched(*error, *session, partitions),
             (Role::Consumer(consumer), Said::Offsets(offsets)) => consumer.found(offsets),
+            (Role::Member(member), Said::Group(said)) => {
+                if let What::Group(ask) = answered.asked.what {
+                    member.answered(ask, said, scene)?;
+                }
+            }
+            (Role::Administrator(administrator), Said::Group(said)) => {
+                if let What::Group(ask) = answered.asked.what {
+                    administrator.answered(ask, said);
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -174,7 +232,26 @@ impl Client {
         match &mut self.role {
             Role::Producer(producer) => producer.lost_connection(),
             Role::Consumer(consumer) => consumer.forget_session(),
+            Role::Member(member) => member.lost_connection(),
+            Role::Administrator(administrator) => administrator.lost_connection(),
             Role::Operator => {}
+        }
+    }
+
+    /// Whether it closes its connection now.
+    pub fn hangs_up(&mut self) -> bool {
+        match &mut self.role {
+            Role::Member(member) => member.hangs_up(),
+            _ => false,
+        }
+    }
+
+    /// Whether it has read its group's offsets since its connection was made, if it has a group.
+    pub fn is_audited(&self) -> bool {
+        match &self.role {
+            Role::Member(member) => member.is_audited(),
+            Role::Administrator(administrator) => administrator.is_audited(),
+            Role::Producer(_) | Role::Consumer(_) | Role::Operator => true,
         }
     }
 
@@ -182,7 +259,7 @@ impl Client {
     pub fn has_read(&self, log: TopicPartition, end: i64) -> bool {
         match &self.role {
             Role::Consumer(consumer) => consumer.is_at(log, end),
-            Role::Producer(_) | Role::Operator => false,
+            Role::Producer(_) | Role::Member(_) | Role::Administrator(_) | Role::Operator => false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The language of the clients: requests to frames, frames to what was said. The message types of `wire` are used here and nowhere else.
 
+pub mod groups;
+
 use bytes::{Bytes, BytesMut};
 use corelog_shards::base::ids::{Text, TopicPartition, Uuid};
 use corelog_wire::frame::{RequestHeader, ResponseHeader};
@@ -159,8 +161,8 @@ pub fn list_offsets(correlation: i32, partitions: &[(TopicPartition, String)]) -
     })
 }
 
-pub fn create_topic(correlation: i32, name: &str, partitions: i32) -> (i16, Bytes) {
-    let settings: &[(&str, &str)] = match Kind::of(name) {
+pub fn create_topic(correlation: i32, name: &str, kind: Kind, partitions: i32) -> (i16, Bytes) {
+    let settings: &[(&str, &str)] = match kind {
         Kind::Plain => &[("index.interval.bytes", "500")],
         Kind::Durable => &[("flush.messages", "1"), ("segment.ms", "3000")],
         Kind::Rolling => &[
@@ -253,6 +255,7 @@ pub fn read(asked: &Asked, frame: Bytes) -> Checked<Said> {
         What::DeleteTopic { .. } => DELETE_TOPICS,
         What::DeleteRecords { .. } => DELETE_RECORDS,
         What::InitProducerId => INIT_PRODUCER_ID,
+        What::Group(ask) => groups::key(*ask),
     };
     let version = asked.version;
     let (header, mut reader) = ResponseHeader::parse(frame, key, version).map_err(bad)?;
@@ -348,6 +351,7 @@ fn body(asked: &Asked, version: i16, reader: &mut Reader) -> Checked<Said> {
                 .ok_or_else(|| bad("no partition"))?;
             Said::DeletedRecords(partition.error_code, partition.low_watermark)
         }
+        What::Group(ask) => Said::Group(groups::read(*ask, version, reader)?),
         What::InitProducerId => {
             let response = init_producer_id::Response::decode(reader, version).map_err(bad)?;
             Said::ProducerId(

@@ -82,13 +82,15 @@ fn main() -> ExitCode {
     });
     let sum = |of: fn(&Summary) -> u64| totals.iter().map(of).sum::<u64>();
     println!(
-        "{} seeds, each twice: {} events, {} starts, {} clean stops, {} batches acknowledged, {} fetched, in {:.1} s",
+        "{} seeds, each twice: {} events, {} starts, {} clean stops, {} batches acknowledged, {} fetched, {} offsets committed, {} assignments given out, in {:.1} s",
         totals.len(),
         sum(|summary| summary.events),
         sum(|summary| u64::from(summary.starts)),
         sum(|summary| summary.clean_stops),
         sum(|summary| summary.acknowledged),
         sum(|summary| summary.fetched),
+        sum(|summary| summary.commits),
+        sum(|summary| summary.assignments),
         began.elapsed().as_secs_f64()
     );
     if failed.load(Ordering::SeqCst) || totals.len() as u64 != arguments.seeds {

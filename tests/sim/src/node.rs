@@ -19,6 +19,18 @@ use corelog_shards::shard::Shard;
 
 use crate::net::next_frame;
 
+/// What stands in the node's file: groups live faster than Kafka's defaults let them.
+pub fn statics() -> BTreeMap<String, String> {
+    let given = [
+        ("group.min.session.timeout.ms", "500"),
+        ("group.initial.rebalance.delay.ms", "200"),
+        ("offsets.topic.num.partitions", "3"),
+    ];
+    given
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
 /// The node of every run.
 pub const NODE: i32 = 1;
 
@@ -95,7 +107,7 @@ impl Surroundings {
                 host: Text::from_static("simulated"),
                 port: 9092,
                 rack: None,
-                statics: BTreeMap::new(),
+                statics: statics(),
                 auto_create_topics: true,
                 delete_topic_enable: true,
                 num_partitions: 1,

@@ -4,9 +4,10 @@
 //! (at the moment at which they leave the broker), records that it serves, log ends after a restart. Two floors per log never go down without
 //! permission: what a kill of the process may not take away, and what a power cut may not.
 
+pub mod groups;
 mod said;
 
-pub use said::{Answered, Asked, Crash, Got, Kind, Said, What};
+pub use said::{Answered, Asked, Crash, Got, GroupAsk, GroupSaid, Kind, Said, What};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +17,15 @@ use corelog_wire::batch::{BatchHeader, HEADER_LEN};
 
 use crate::history::Hash;
 use crate::{Checked, Failure, must};
+use groups::Groups;
 
 /// The first byte of a batch that its producer's copy and the log's have in common: its checksum.
 const COMMON: usize = 17;
+
+/// What coordinators write, no client has sent.
+pub fn is_internal(topic: &str) -> bool {
+    topic.starts_with("__")
+}
 
 /// A batch in a log.
 #[derive(Debug, Clone)]
@@ -52,9 +59,9 @@ pub struct Truth {
 }
 
 impl Truth {
-    fn new(topic: String) -> Truth {
+    fn new(topic: String, kind: Kind) -> Truth {
         Truth {
-            kind: Kind::of(&topic),
+            kind,
             topic,
             batches: BTreeMap::new(),
             end: 0,
@@ -107,6 +114,7 @@ pub struct Oracle {
     /// By name and partition: records below may be gone, somebody asked for it.
     deletions: BTreeMap<(String, i32), i64>,
     producer_ids: BTreeSet<i64>,
+    pub groups: Groups,
     pub acknowledged: u64,
     pub fetched: u64,
 }
@@ -131,6 +139,13 @@ impl Oracle {
         }
     }
 
+    fn kind_of(&self, topic: &str) -> Kind {
+        match Kind::of(topic) {
+            Kind::Plain if is_internal(topic) && self.groups.is_durable => Kind::Durable,
+            kind => kind,
+        }
+    }
+
     /// A batch is on its way to the disk.
     pub fn appended(&mut self, topic: &str, file: FileId, position: u64, bytes: &Bytes) -> Checked {
         let log = file.log;
@@ -145,10 +160,11 @@ impl Oracle {
             bytes.len(),
             header.total_len()
         );
+        let kind = self.kind_of(topic);
         let truth = self
             .truths
             .entry(log)
-            .or_insert_with(|| Truth::new(topic.to_owned()));
+            .or_insert_with(|| Truth::new(topic.to_owned(), kind));
         must!(
             header.base_offset == truth.end,
             "offsets have no gap: {log:?} gives {} where {} is next",
@@ -157,7 +173,7 @@ impl Oracle {
         );
         let uid = Oracle::uid(bytes);
         must!(
-            self.sent.contains(&uid),
+            self.sent.contains(&uid) || is_internal(topic),
             "a log holds only what was sent: {log:?} offset {}",
             header.base_offset
         );
@@ -195,6 +211,7 @@ impl Oracle {
     }
 
     pub fn crashed(&mut self, crash: Crash) {
+        self.groups.crashed(crash);
         for truth in self.truths.values_mut() {
             truth.high_watermark_seen = 0;
             truth.written_seen = 0;
@@ -275,6 +292,7 @@ impl Oracle {
     pub fn asks(&mut self, what: &What) {
         match what {
             What::DeleteTopic { name, .. } => {
+                self.groups.topic_may_go(name);
                 self.topics.remove(name);
             }
             What::DeleteRecords {

@@ -31,6 +31,8 @@ pub struct Summary {
     pub clean_stops: u64,
     pub acknowledged: u64,
     pub fetched: u64,
+    pub commits: u64,
+    pub assignments: u64,
 }
 
 /// Runs one seed.
@@ -48,6 +50,8 @@ pub fn run(seed: u64, length: Length, lie: Option<Lie>) -> Checked<Summary> {
         clean_stops: world.clean_stops,
         acknowledged: world.oracle.acknowledged,
         fetched: world.oracle.fetched,
+        commits: world.oracle.groups.commits,
+        assignments: world.oracle.groups.assignments,
     })
 }
 
@@ -83,7 +87,10 @@ fn calm_down(world: &mut World) -> Checked {
     until(world, "the last answer", |world| {
         world.accepting && world.clients.iter().all(Client::is_idle)
     })?;
-    restart(world)
+    restart(world)?;
+    until(world, "a look at all committed offsets", |world| {
+        world.clients.iter().all(Client::is_audited)
+    })
 }
 
 fn restart(world: &mut World) -> Checked {

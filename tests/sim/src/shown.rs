@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use corelog_shards::effect::Effect;
+use corelog_shards::group::Request;
 use corelog_shards::part::{Part, Reply};
 
 /// An effect, in a few words.
@@ -102,6 +103,7 @@ pub fn part_name(part: &Part) -> &'static str {
         Part::SessionEnd(_) => "session end",
         Part::ListOffsets(_) => "list offsets",
         Part::DeleteRecords(_) => "delete records",
+        Part::Group(request) => group_request_name(request),
         Part::Controller(_) => "controller",
         _ => "other",
     }
@@ -117,7 +119,23 @@ pub fn reply_name(reply: &Reply) -> &'static str {
         Reply::SessionEnd(_) => "session end",
         Reply::ListOffsets(_) => "list offsets",
         Reply::DeleteRecords(_) => "delete records",
+        Reply::Group(_) => "group",
         Reply::Controller(_) => "controller",
         _ => "other",
+    }
+}
+
+fn group_request_name(request: &Request) -> &'static str {
+    match request {
+        Request::Join(_) => "join",
+        Request::Sync(_) => "sync",
+        Request::Heartbeat(_) => "heartbeat",
+        Request::Leave(_) => "leave",
+        Request::Commit(_) => "commit",
+        Request::FetchOffsets(_) => "fetch offsets",
+        Request::Describe(_) => "describe groups",
+        Request::Delete(_) => "delete groups",
+        Request::DeleteOffsets(_) => "delete offsets",
+        Request::List(_) => "list groups",
     }
 }

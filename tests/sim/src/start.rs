@@ -18,7 +18,7 @@ use corelog_shards::metadata::{Endpoint, Identity, TopicConfig};
 use corelog_shards::shard::{Shard, ShardConfig};
 
 use crate::disk::{Disk, Path};
-use crate::node::{Core, NODE};
+use crate::node::{Core, NODE, statics};
 use crate::oracle::Crash;
 use crate::world::{Action, World};
 use crate::{Checked, Failure, must};
@@ -257,7 +257,7 @@ impl World {
             cluster_id: Text::from_static("simulated"),
             node_id: NODE,
             shards,
-            statics: Arc::default(),
+            statics: Arc::new(statics()),
         };
         let bad =
             |why: String| Failure(format!("the metadata can be loaded after any crash: {why}"));

@@ -24,7 +24,8 @@ use corelog_shards::log::{Log, OpenFailure, Shutdown};
 use corelog_shards::metadata::Image;
 use corelog_shards::part::{Part, Reply};
 
-use crate::clients::Client;
+use crate::clients::member::Member;
+use crate::clients::{Client, GROUPS};
 use crate::device::{Device, Finished, Lie};
 use crate::history::History;
 use crate::invariants;
@@ -153,11 +154,20 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, lie: Option<Lie>) -> World {
         let mut seeded = Seeded::new(seed);
-        let producers = seeded.between(2, 5) as usize;
-        let consumers = seeded.between(2, 4) as usize;
+        // In half of the runs most of what happens is the groups'.
+        let is_busy = seeded.percent(50);
+        let producers = if is_busy { seeded.between(2, 5) } else { 1 } as usize;
+        let consumers = if is_busy { seeded.between(2, 4) } else { 1 } as usize;
         let mut clients = vec![Client::operator()];
         clients.extend((0..producers).map(|number| Client::producer(number, &mut seeded)));
         clients.extend((0..consumers).map(|_| Client::consumer(&mut seeded)));
+        clients.push(Client::administrator());
+        for group in GROUPS {
+            let members = Member::all_of(group, clients.len(), &mut seeded);
+            clients.extend(members.into_iter().map(Client::member));
+        }
+        let mut oracle = Oracle::default();
+        oracle.groups.is_durable = seeded.percent(50);
         let mut world = World {
             seeded,
             history: History::new(),
@@ -168,7 +178,7 @@ impl World {
             net: Net::default(),
             cores: Vec::new(),
             clients: Vec::new(),
-            oracle: Oracle::default(),
+            oracle,
             surroundings: Surroundings::new(),
             incarnation: 0,
             up: false,

@@ -95,7 +95,7 @@ impl Consumer {
     }
 
     fn assign_everything(&mut self, scene: &Scene<'_>) {
-        for (partition, topic) in scene.partitions() {
+        for (partition, topic) in scene.all_partitions() {
             self.positions.entry(partition).or_insert_with(|| {
                 self.lost.push(partition);
                 (topic, 0)
@@ -104,7 +104,7 @@ impl Consumer {
     }
 
     fn assign(&mut self, scene: &mut Scene<'_>) {
-        let all = scene.partitions();
+        let all = scene.all_partitions();
         let mut chosen = BTreeMap::new();
         for _ in 0..scene.seeded.between(1, 6).min(all.len() as u64) {
             let (partition, topic) = scene.seeded.pick(&all).clone();

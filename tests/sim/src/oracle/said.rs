@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use corelog_shards::base::ids::{TopicPartition, Uuid};
+use corelog_shards::base::ids::{Text, TopicPartition, Uuid};
 
 /// What kind of topic it is: its name begins with this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,21 @@ pub enum What {
         offset: i64,
     },
     InitProducerId,
+    Group(GroupAsk),
+}
+
+/// What a member of a group asks; it remembers the rest itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupAsk {
+    Find,
+    Join,
+    Sync,
+    Heartbeat,
+    Leave,
+    Commit,
+    Offsets,
+    DeleteGroup,
+    DeleteOffset,
 }
 
 /// The answer, as far as clients need it.
@@ -98,6 +113,24 @@ pub enum Said {
     /// (error, low watermark)
     DeletedRecords(i16, i64),
     ProducerId(i16, i64, i16),
+    Group(GroupSaid),
+}
+
+#[derive(Debug, Clone)]
+pub enum GroupSaid {
+    /// Of the request as a whole.
+    Code(i16),
+    Joined {
+        code: i16,
+        generation: i32,
+        protocol: Text,
+        /// The member is to say who gets what.
+        leads: bool,
+        member: Text,
+        members: Vec<Text>,
+    },
+    Synced(i16, Bytes),
+    Committed(Vec<i16>),
 }
 
 #[derive(Debug, Clone)]

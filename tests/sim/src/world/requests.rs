@@ -27,6 +27,9 @@ impl World {
         match hop {
             Hop::Part { to, part } => {
                 self.note(format_args!("core {core} part {}", part_name(&part)));
+                if let Part::Group(request) = &part {
+                    self.oracle.groups.arrives(to, request);
+                }
                 let watch = matches!(&part, Part::FetchPeek(peek) if peek.watch);
                 let fresh = self.parts.insert(to, watch).is_none();
                 must!(fresh, "a part has an address of its own");
@@ -35,6 +38,7 @@ impl World {
             Hop::Cancel { to } => {
                 self.note(format_args!("core {core} cancel"));
                 self.parts.remove(&to);
+                self.oracle.groups.cancelled(to);
                 self.deliver(core, Event::Cancelled { to })
             }
             Hop::Message { from, message } => {
@@ -64,6 +68,9 @@ impl World {
         );
         if !(known == Some(true) && again) {
             self.parts.remove(&to);
+        }
+        if let Reply::Group(reply) = &reply {
+            self.oracle.groups.answers(to, reply)?;
         }
         self.send_hop(core, usize::from(front_of(to)), Hop::Reply { to, reply });
         Ok(())

@@ -61,8 +61,25 @@ impl World {
                 self.crash_in = Some((self.seeded.below(1_500), crash));
             }
             85..93 => self.stop(),
-            _ => {}
+            _ => self.hold_up_a_connection(),
         }
         Ok(())
+    }
+
+    /// What is sent from now on comes late.
+    fn hold_up_a_connection(&mut self) {
+        let open: Vec<u64> = self.net.connections.keys().copied().collect();
+        if open.is_empty() {
+            return;
+        }
+        let connection = *self.seeded.pick(&open);
+        let until = self.now_us + self.seeded.below(3_000_000);
+        self.note(format_args!(
+            "connection {connection} is held up until {until}"
+        ));
+        if let Some(there) = self.net.connections.get_mut(&connection) {
+            there.broker_clock = there.broker_clock.max(until);
+            there.client_clock = there.client_clock.max(until);
+        }
     }
 }

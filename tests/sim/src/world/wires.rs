@@ -109,6 +109,7 @@ impl World {
             topics: &self.topics,
             truths: &self.oracle.truths,
             calm: self.calm,
+            offsets_are_durable: self.oracle.groups.is_durable,
         };
         (&mut self.clients[client], scene)
     }
@@ -129,11 +130,16 @@ impl World {
         let connection = self.clients[client].connection;
         let (there, mut scene) = self.scene(client);
         let (sending, rest_us) = there.wake(&mut scene);
+        let hangs_up = there.hangs_up();
         self.later(rest_us.max(1), Action::Wake { client });
         for sent in sending {
             if let Some(connection) = connection {
                 self.send(client, connection, sent);
             }
+        }
+        if let Some(connection) = connection.filter(|_| hangs_up) {
+            self.note(format_args!("client {client} hangs up"));
+            self.close(connection);
         }
     }
 
