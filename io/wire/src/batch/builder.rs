@@ -178,6 +178,24 @@ mod tests {
     }
 
     #[test]
+    fn a_producer_that_is_set_later_gives_the_same_batch() {
+        let built = |builder: BatchBuilder| {
+            let mut builder = builder;
+            builder.add(&NewRecord {
+                timestamp_ms: 1_700_000_000_000,
+                key: None,
+                value: Some(b"v"),
+                headers: &[],
+            });
+            builder.build().unwrap()
+        };
+        let expected = built(BatchBuilder::new(Codec::None).producer(77, 3, 16));
+        let mut batch = built(BatchBuilder::new(Codec::None)).to_vec();
+        set_producer(&mut batch, 77, 3, 16);
+        assert_eq!(batch, expected);
+    }
+
+    #[test]
     fn one_record_is_what_kafka_writes() {
         // kafka.md A1
         let expected = hex(

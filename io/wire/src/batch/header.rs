@@ -287,6 +287,14 @@ pub fn set_max_timestamp(batch: &mut [u8], timestamp_type: TimestampType, max_ti
     set_crc(batch);
 }
 
+/// Sets the producer and the first sequence of a whole batch and makes its checksum right again.
+pub fn set_producer(batch: &mut [u8], id: i64, epoch: i16, base_sequence: i32) {
+    batch[PRODUCER_ID_AT..PRODUCER_EPOCH_AT].copy_from_slice(&id.to_be_bytes());
+    batch[PRODUCER_EPOCH_AT..BASE_SEQUENCE_AT].copy_from_slice(&epoch.to_be_bytes());
+    batch[BASE_SEQUENCE_AT..COUNT_AT].copy_from_slice(&base_sequence.to_be_bytes());
+    set_crc(batch);
+}
+
 /// Makes the checksum of a whole batch right.
 pub(super) fn set_crc(batch: &mut [u8]) {
     let crc = crc32c::crc32c(&batch[ATTRIBUTES_AT..]);

@@ -19,7 +19,8 @@ pub use builder::{BatchBuilder, NewRecord};
 pub use header::{
     BatchError, BatchHeader, BatchIter, HEADER_LEN, TimestampType, Walked, checksum,
     peek_base_offset, peek_last_offset, peek_leader_epoch, peek_len, peek_magic,
-    peek_max_timestamp, set_base_offset, set_leader_epoch, set_max_timestamp, verify_crc,
+    peek_max_timestamp, set_base_offset, set_leader_epoch, set_max_timestamp, set_producer,
+    verify_crc,
 };
 pub use records::{Header, RecordError, RecordIter, RecordRef, control_type, decoded_records};
 pub use search::{Found, max_timestamp_record, offset_for_timestamp};
