@@ -1,37 +1,123 @@
 //! The state of the page cache before a run.
 //!
 //! A broker that has run for an hour writes into a full page cache, and each plain write then pays for reclaim; a benchmark on a fresh machine does not
-//! show it. Filling writes a file, waits for the disk and leaves the clean pages lying.
+//! show it. Filling writes a file as large as what is available once, and before each run reads so much of it, where the last one ended, that hardly any memory is free:
+//! what was pushed out since is what was read longest ago. Its pages are clean, as those of old segments are.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
+use rustix::fs::{Advice, fadvise};
+use serde::{Deserialize, Serialize};
 
-/// A file whose pages fill the cache; removed when dropped, which empties it again.
-#[derive(Debug)]
-pub(crate) struct FilledCache {
-    path: PathBuf,
+use crate::Failure;
+use crate::interrupt;
+
+const CHUNK_BYTES: usize = 4 << 20;
+/// The kernel keeps about so much free whatever one does.
+const FREE_SHARE_MAX: f64 = 0.03;
+
+/// What the kernel says about memory, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PageCache {
+    pub total_bytes: u64,
+    /// What could become free without harm: so much a file can fill.
+    pub available_bytes: u64,
+    pub free_bytes: u64,
+    pub cached_bytes: u64,
+    pub dirty_bytes: u64,
 }
 
-impl FilledCache {
-    pub(crate) fn fill(dir: &Path, gigabytes: f64) -> Result<FilledCache, Failure> {
-        let filled = FilledCache {
-            path: dir.join("page-cache-filler"),
-        };
-        let at = || Failure::at(&filled.path);
-        let mut file = File::create(&filled.path).map_err(at())?;
-        let chunk = vec![0x5a; 1 << 20];
-        for _ in 0..(gigabytes * 1e9) as u64 / chunk.len() as u64 {
-            file.write_all(&chunk).map_err(at())?;
-        }
-        file.sync_all().map_err(at())?;
-        Ok(filled)
+impl PageCache {
+    pub(crate) fn now() -> Result<PageCache, Failure> {
+        let path = Path::new("/proc/meminfo");
+        let text = std::fs::read_to_string(path).map_err(Failure::at(path))?;
+        page_cache(&text).ok_or_else(|| Failure::told("/proc/meminfo does not read as on Linux"))
+    }
+
+    /// Whether new pages cost reclaim.
+    pub(crate) fn is_full(&self) -> bool {
+        (self.free_bytes as f64) < self.total_bytes as f64 * FREE_SHARE_MAX
     }
 }
 
-impl Drop for FilledCache {
+fn page_cache(meminfo: &str) -> Option<PageCache> {
+    let bytes = |name: &str| -> Option<u64> {
+        let line = meminfo.lines().find(|line| line.starts_with(name))?;
+        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kib * 1024)
+    };
+    Some(PageCache {
+        total_bytes: bytes("MemTotal:")?,
+        available_bytes: bytes("MemAvailable:")?,
+        free_bytes: bytes("MemFree:")?,
+        cached_bytes: bytes("Cached:")?,
+        dirty_bytes: bytes("Dirty:")?,
+    })
+}
+
+/// A file whose pages fill the cache; removed when dropped, which empties it again.
+#[derive(Debug)]
+pub(crate) struct Filler {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    /// Where reading goes on.
+    position: u64,
+}
+
+impl Filler {
+    pub(crate) fn create(dir: &Path, bytes: u64) -> Result<Filler, Failure> {
+        let path = dir.join("page-cache-filler");
+        let file = File::create(&path).map_err(Failure::at(&path))?;
+        let mut filler = Filler {
+            path,
+            file,
+            bytes: bytes / CHUNK_BYTES as u64 * CHUNK_BYTES as u64,
+            position: 0,
+        };
+        filler.write()?;
+        filler.file = File::open(&filler.path).map_err(Failure::at(&filler.path))?;
+        Ok(filler)
+    }
+
+    fn write(&mut self) -> Result<(), Failure> {
+        let at = || Failure::at(&self.path);
+        let chunk = vec![0x5a; CHUNK_BYTES];
+        for _ in 0..self.bytes / CHUNK_BYTES as u64 {
+            if interrupt::is_asked() {
+                return Err(interrupt::stopped());
+            }
+            self.file.write_all(&chunk).map_err(at())?;
+        }
+        self.file.sync_all().map_err(at())
+    }
+
+    /// Reads until the cache is full, or once around.
+    pub(crate) fn fill(&mut self) -> Result<(), Failure> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        for _ in 0..self.bytes / CHUNK_BYTES as u64 {
+            if PageCache::now()?.is_full() || interrupt::is_asked() {
+                return Ok(());
+            }
+            self.read_on(&mut chunk)?;
+        }
+        Ok(())
+    }
+
+    fn read_on(&mut self, chunk: &mut [u8]) -> Result<(), Failure> {
+        let at = || Failure::at(&self.path);
+        self.file
+            .seek(SeekFrom::Start(self.position))
+            .map_err(at())?;
+        self.file.read_exact(chunk).map_err(at())?;
+        self.position = (self.position + chunk.len() as u64) % self.bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Filler {
     fn drop(&mut self) {
         // Left behind, it costs disk and nothing else; there is nobody to tell from here.
         let _ = std::fs::remove_file(&self.path);
@@ -43,17 +129,56 @@ pub(crate) fn flush_dirty_pages() {
     rustix::fs::sync();
 }
 
+/// Takes what lies in and below this directory out of the page cache.
+pub(crate) fn evict(dir: &Path) -> Result<(), Failure> {
+    for entry in std::fs::read_dir(dir).map_err(Failure::at(dir))? {
+        let path = entry.map_err(Failure::at(dir))?.path();
+        if path.is_dir() {
+            evict(&path)?;
+        } else {
+            let file = File::open(&path).map_err(Failure::at(&path))?;
+            fadvise(&file, 0, None, Advice::DontNeed)
+                .map_err(|error| Failure::at(&path)(error.into()))?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_filler_goes_when_the_run_is_over() {
+    fn the_filler_is_read_around_and_goes_when_it_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let filled = FilledCache::fill(dir.path(), 0.003).unwrap();
-        assert_eq!(std::fs::metadata(&filled.path).unwrap().len(), 2 << 20);
-        let path = filled.path.clone();
-        drop(filled);
+        let mut filler = Filler::create(dir.path(), 9 << 20).unwrap();
+        assert_eq!(std::fs::metadata(&filler.path).unwrap().len(), 8 << 20);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        filler.read_on(&mut chunk).unwrap();
+        assert_eq!((chunk[0], filler.position), (0x5a, 4 << 20));
+        filler.read_on(&mut chunk).unwrap();
+        assert_eq!(filler.position, 0);
+        let path = filler.path.clone();
+        drop(filler);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn little_free_memory_is_a_full_cache() {
+        let text = "MemTotal:  1000 kB\nMemFree:  20 kB\nMemAvailable: 900 kB\nBuffers: 1 kB\nCached: 700 kB\nSwapCached: 3 kB\nDirty:  4 kB\n";
+        let mut cache = page_cache(text).unwrap();
+        assert_eq!((cache.cached_bytes, cache.dirty_bytes), (716_800, 4096));
+        assert!(cache.is_full());
+        cache.free_bytes = 50 * 1024;
+        assert!(!cache.is_full());
+        assert_eq!(page_cache("MemTotal: 5 kB\n"), None);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_cannot_be_evicted() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "x").unwrap();
+        evict(dir.path()).unwrap();
+        assert!(evict(&dir.path().join("b")).is_err());
     }
 }

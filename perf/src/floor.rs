@@ -1,5 +1,5 @@
 //! The floor: what a broker that does nothing but the unavoidable costs. One epoll thread reads frames, checks each batch's checksum, appends it to a
-//! fresh preallocated file with one pwrite and answers.
+//! fresh preallocated file with one pwrite and answers. Without a directory it neither checks nor appends: then what is measured is the load itself.
 //!
 //! A bound to compare with, not a broker: it assigns no offsets, validates no records, keeps no index and serves no Fetch.
 
@@ -16,8 +16,9 @@ use rustix::event::epoll;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::Failure;
+use crate::answers::{self, ProduceSeen};
 use crate::connection::Connection;
-use crate::frames::{self, Malformed, ProduceSeen};
+use crate::frames::{self, Malformed};
 
 const LISTENER: u64 = u64::MAX;
 /// A file grows by what it has, between these two.
@@ -26,8 +27,10 @@ const GROWTH_MAX: u64 = 64 << 20;
 const CORRUPT: i16 = 2;
 
 /// Serves until the process is ended.
-pub(crate) fn serve(address: SocketAddr, dir: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(dir).map_err(Failure::at(dir))?;
+pub(crate) fn serve(address: SocketAddr, dir: Option<&Path>) -> Result<(), Failure> {
+    if let Some(dir) = dir {
+        std::fs::create_dir_all(dir).map_err(Failure::at(dir))?;
+    }
     let failed = || Failure::io(format!("cannot listen on {address}"));
     let listener = TcpListener::bind(address).map_err(failed())?;
     listener.set_nonblocking(true).map_err(failed())?;
@@ -43,7 +46,7 @@ pub(crate) fn serve(address: SocketAddr, dir: &Path) -> Result<(), Failure> {
     let mut connections: HashMap<u64, Connection> = HashMap::new();
     let mut accepted = 0;
     let mut floor = Floor {
-        dir: dir.to_owned(),
+        dir: dir.map(Path::to_owned),
         files: HashMap::new(),
         answers: BytesMut::new(),
     };
@@ -85,7 +88,8 @@ fn by_epoll(error: rustix::io::Errno) -> Failure {
 }
 
 struct Floor {
-    dir: PathBuf,
+    /// Without it nothing is checked and nothing is kept.
+    dir: Option<PathBuf>,
     files: HashMap<(Vec<u8>, u32), Appended>,
     answers: BytesMut,
 }
@@ -109,20 +113,24 @@ impl Floor {
     }
 
     fn handle(&mut self, frame: &[u8]) -> Result<(), Failure> {
-        let (key, version, correlation, body) = frames::request_head(frame)?;
+        let (key, version, correlation, body) = answers::request_head(frame)?;
         match (key, version) {
             (frames::PRODUCE, frames::PRODUCE_VERSION) => {
-                self.produce(&frames::produce_seen(correlation, body)?)
+                self.produce(&answers::produce_seen(correlation, body)?)
+            }
+            (frames::INIT_PRODUCER_ID, _) => {
+                answers::put_producer_id(&mut self.answers, correlation);
+                Ok(())
             }
             (frames::API_VERSIONS, _) => {
-                frames::put_api_versions(&mut self.answers, correlation);
+                answers::put_api_versions(&mut self.answers, correlation);
                 Ok(())
             }
             (frames::CREATE_TOPICS | frames::DELETE_TOPICS, _) => {
                 if key == frames::DELETE_TOPICS {
                     self.remove_all()?;
                 }
-                Ok(frames::put_topic_done(
+                Ok(answers::put_topic_done(
                     &mut self.answers,
                     key,
                     correlation,
@@ -134,42 +142,49 @@ impl Floor {
     }
 
     fn produce(&mut self, seen: &ProduceSeen<'_>) -> Result<(), Failure> {
-        let (error, base_offset) = if verify_crc(seen.batch) {
-            (0, self.append(seen)?)
-        } else {
-            (CORRUPT, -1)
+        let (error, base_offset) = match &self.dir {
+            None => (0, 0),
+            Some(_) if !verify_crc(seen.batch) => (CORRUPT, -1),
+            Some(dir) => (0, append(&mut self.files, dir, seen)?),
         };
         if seen.acks != 0 {
-            frames::put_produced(&mut self.answers, seen, error, base_offset);
+            answers::put_produced(&mut self.answers, seen, error, base_offset);
         }
         Ok(())
     }
 
-    fn append(&mut self, seen: &ProduceSeen<'_>) -> Result<i64, Failure> {
-        let header = BatchHeader::parse(seen.batch).map_err(|_| Malformed)?;
-        let key = (seen.topic.to_vec(), seen.partition);
-        let number = self.files.len();
-        let appended = match self.files.entry(key) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => {
-                new.insert(Appended::create(&self.dir.join(format!("{number}.log")))?)
-            }
-        };
-        appended.append(seen.batch)?;
-        let base_offset = appended.records;
-        appended.records += i64::from(header.record_count);
-        Ok(base_offset)
-    }
-
-    /// One topic at a time is measured, so the end of one is the end of all.
+    /// One run at a time is measured, so the end of one of its topics is the end of all.
     fn remove_all(&mut self) -> Result<(), Failure> {
+        let Some(dir) = &self.dir else {
+            return Ok(());
+        };
         for number in 0..self.files.len() {
-            let path = self.dir.join(format!("{number}.log"));
+            let path = dir.join(format!("{number}.log"));
             std::fs::remove_file(&path).map_err(Failure::at(&path))?;
         }
         self.files.clear();
         Ok(())
     }
+}
+
+fn append(
+    files: &mut HashMap<(Vec<u8>, u32), Appended>,
+    dir: &Path,
+    seen: &ProduceSeen<'_>,
+) -> Result<i64, Failure> {
+    let header = BatchHeader::parse(seen.batch).map_err(|_| Malformed)?;
+    let key = (seen.topic.to_vec(), seen.partition);
+    let number = files.len();
+    let appended = match files.entry(key) {
+        std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+        std::collections::hash_map::Entry::Vacant(new) => {
+            new.insert(Appended::create(&dir.join(format!("{number}.log")))?)
+        }
+    };
+    appended.append(seen.batch)?;
+    let base_offset = appended.records;
+    appended.records += i64::from(header.record_count);
+    Ok(base_offset)
 }
 
 impl Appended {
@@ -207,9 +222,9 @@ mod tests {
     use super::*;
     use crate::workload::Workload;
 
-    fn floor(dir: &Path) -> Floor {
+    fn floor(dir: Option<&Path>) -> Floor {
         Floor {
-            dir: dir.to_owned(),
+            dir: dir.map(Path::to_owned),
             files: HashMap::new(),
             answers: BytesMut::new(),
         }
@@ -218,14 +233,15 @@ mod tests {
     #[test]
     fn a_batch_is_checked_appended_and_answered() {
         let dir = tempfile::tempdir().unwrap();
-        let mut floor = floor(dir.path());
+        let mut floor = floor(Some(dir.path()));
         let batch = frames::batch(&Workload::find("b2").unwrap(), 0).unwrap();
-        let good = frames::produce("t", 3, -1, &batch);
+        let good = frames::produce("t", 3, 8, -1, &batch);
         floor.handle(&good[4..]).unwrap();
         let answer = floor.answers.split();
         assert_eq!(
             frames::produced(&answer[4..]),
             Ok(frames::Produced {
+                number: 8,
                 partition: 3,
                 error: 0
             })
@@ -241,12 +257,24 @@ mod tests {
     }
 
     #[test]
+    fn without_a_directory_everything_is_answered_and_nothing_looked_at() {
+        let mut null = floor(None);
+        null.handle(&frames::produce("t", 3, 8, -1, b"no batch")[4..])
+            .unwrap();
+        let answer = null.answers.split();
+        assert_eq!(frames::produced(&answer[4..]).unwrap().error, 0);
+        assert!(null.files.is_empty());
+        null.handle(&frames::delete_topic("t")[4..]).unwrap();
+        null.handle(&frames::init_producer_id()[4..]).unwrap();
+    }
+
+    #[test]
     fn deleting_the_topic_removes_its_files() {
         let dir = tempfile::tempdir().unwrap();
-        let mut floor = floor(dir.path());
+        let mut floor = floor(Some(dir.path()));
         let batch = frames::batch(&Workload::find("b4").unwrap(), 0).unwrap();
         floor
-            .handle(&frames::produce("t", 0, 1, &batch)[4..])
+            .handle(&frames::produce("t", 0, 0, 1, &batch)[4..])
             .unwrap();
         floor.handle(&frames::delete_topic("t")[4..]).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -3,22 +3,24 @@
 //! Written out by hand because frames are built once and sent a million times, and because answers are read without allocating.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use corelog_wire::batch::{BatchBuilder, BatchHeader, NewRecord};
-use corelog_wire::compress::Codec;
+use corelog_wire::batch::{BatchBuilder, BatchHeader, NewRecord, set_producer};
 
 use crate::Failure;
-use crate::workload::Workload;
+use crate::schedule::Random;
+use crate::workload::{Compression, KeyDistributor, Workload};
 
 pub(crate) const PRODUCE: i16 = 0;
 pub(crate) const FETCH: i16 = 1;
 pub(crate) const API_VERSIONS: i16 = 18;
 pub(crate) const CREATE_TOPICS: i16 = 19;
 pub(crate) const DELETE_TOPICS: i16 = 20;
+pub(crate) const INIT_PRODUCER_ID: i16 = 22;
 
 pub(crate) const PRODUCE_VERSION: i16 = 8;
 const FETCH_VERSION: i16 = 11;
 const CREATE_TOPICS_VERSION: i16 = 4;
 const DELETE_TOPICS_VERSION: i16 = 3;
+const INIT_PRODUCER_ID_VERSION: i16 = 1;
 
 const TIMEOUT_MS: i32 = 30_000;
 /// A consumer's Fetch that finds nothing is answered after this time.
@@ -58,20 +60,23 @@ fn put_text(out: &mut BytesMut, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A batch as the workload describes it. Values do not repeat within 4 KiB, so that compression by a file system gains little.
+/// A batch as the workload describes it. What is random in a value does not repeat within 4 KiB, so that compression gains nothing there.
 pub(crate) fn batch(workload: &Workload, timestamp_ms: i64) -> Result<Bytes, Failure> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let value: Vec<u8> = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 56) as u8
-    })
-    .take(workload.message_size as usize)
-    .collect();
-    let mut batch = BatchBuilder::new(Codec::None);
-    for _ in 0..workload.records_per_batch {
+    let mut random = Random::seeded(0);
+    let size = workload.message_size as usize;
+    let mut batch = BatchBuilder::new(workload.compression.codec());
+    let mut value = vec![0; size];
+    let random_bytes = (size as f64 * workload.random_bytes_ratio).round() as usize;
+    let compressed = workload.compression != Compression::None;
+    for number in 0..workload.records_per_batch {
+        // Each value of a compressed batch differs, or the batch would be one value.
+        if number == 0 || compressed {
+            value[..random_bytes].fill_with(|| random.next() as u8);
+        }
+        let key = random.next().to_be_bytes();
         batch.add(&NewRecord {
             timestamp_ms,
-            key: None,
+            key: (workload.key_distributor != KeyDistributor::NoKey).then_some(&key[..]),
             value: Some(&value),
             headers: &[],
         });
@@ -79,9 +84,10 @@ pub(crate) fn batch(workload: &Workload, timestamp_ms: i64) -> Result<Bytes, Fai
     batch.build().map_err(Failure::io("the batch"))
 }
 
-/// Produce of one batch. The partition is the correlation id, so that one frame a partition is enough and an answer still shows what it answers.
-pub(crate) fn produce(topic: &str, partition: u32, acks: i16, batch: &[u8]) -> Bytes {
-    request(PRODUCE, PRODUCE_VERSION, partition as i32, |body| {
+/// Produce of one batch, whose bytes are the last ones of the frame. The correlation id is the partition's number among those of all topics, so that one frame a
+/// partition is enough and an answer still shows what it answers.
+pub(crate) fn produce(topic: &str, partition: u32, number: u32, acks: i16, batch: &[u8]) -> Bytes {
+    request(PRODUCE, PRODUCE_VERSION, number as i32, |body| {
         body.put_i16(-1);
         body.put_i16(acks);
         body.put_i32(TIMEOUT_MS);
@@ -94,27 +100,80 @@ pub(crate) fn produce(topic: &str, partition: u32, acks: i16, batch: &[u8]) -> B
     })
 }
 
+/// Who produces, for brokers that look for duplicates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProducerId {
+    pub(crate) id: i64,
+    pub(crate) epoch: i16,
+}
+
+/// The same frame with a producer and the sequence of its first record; `batch_bytes` are its last ones.
+pub(crate) fn sequenced(
+    frame: &[u8],
+    batch_bytes: usize,
+    producer: ProducerId,
+    base_sequence: i32,
+) -> Bytes {
+    let mut copy = BytesMut::from(frame);
+    let batch = frame.len() - batch_bytes;
+    set_producer(
+        &mut copy[batch..],
+        producer.id,
+        producer.epoch,
+        base_sequence,
+    );
+    copy.freeze()
+}
+
+pub(crate) fn init_producer_id() -> Bytes {
+    request(INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, 0, |body| {
+        body.put_i16(-1);
+        body.put_i32(TIMEOUT_MS);
+    })
+}
+
+/// The answer to [`init_producer_id`]: an error, or who one is.
+pub(crate) fn producer_id(mut frame: &[u8]) -> Result<Result<ProducerId, i16>, Malformed> {
+    skip(&mut frame, 4 + 4)?;
+    let error = frame.try_get_i16()?;
+    if error != 0 {
+        return Ok(Err(error));
+    }
+    Ok(Ok(ProducerId {
+        id: frame.try_get_i64()?,
+        epoch: frame.try_get_i16()?,
+    }))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Produced {
+    /// As in [`produce`].
+    pub(crate) number: u32,
     pub(crate) partition: u32,
     pub(crate) error: i16,
 }
 
 /// The answer to a Produce of one batch; `frame` is without its length.
 pub(crate) fn produced(mut frame: &[u8]) -> Result<Produced, Malformed> {
-    let partition = frame.try_get_i32()? as u32;
+    let number = frame.try_get_i32()? as u32;
     expect(frame.try_get_i32()?, 1)?;
     skip_text(&mut frame)?;
     expect(frame.try_get_i32()?, 1)?;
-    expect(frame.try_get_i32()?, partition as i32)?;
     Ok(Produced {
-        partition,
+        number,
+        partition: frame.try_get_i32()? as u32,
         error: frame.try_get_i16()?,
     })
 }
 
-/// A Fetch without a session of partitions at their positions. It waits so long for one byte.
-pub(crate) fn fetch(topic: &str, positions: &[(u32, i64)], max_bytes: u32, wait_ms: i32) -> Bytes {
+/// The partitions of one topic and where to read them from.
+pub(crate) struct Wanted<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) positions: Vec<(u32, i64)>,
+}
+
+/// A Fetch without a session. It waits so long for one byte.
+pub(crate) fn fetch(wanted: &[Wanted<'_>], max_bytes: u32, wait_ms: i32) -> Bytes {
     request(FETCH, FETCH_VERSION, 0, |body| {
         body.put_i32(-1);
         body.put_i32(wait_ms);
@@ -123,15 +182,17 @@ pub(crate) fn fetch(topic: &str, positions: &[(u32, i64)], max_bytes: u32, wait_
         body.put_i8(0);
         body.put_i32(0);
         body.put_i32(-1);
-        body.put_i32(1);
-        put_text(body, topic);
-        body.put_i32(positions.len() as i32);
-        for (partition, offset) in positions {
-            body.put_i32(*partition as i32);
-            body.put_i32(-1);
-            body.put_i64(*offset);
-            body.put_i64(-1);
-            body.put_i32(max_bytes as i32);
+        body.put_i32(wanted.len() as i32);
+        for Wanted { topic, positions } in wanted {
+            put_text(body, topic);
+            body.put_i32(positions.len() as i32);
+            for (partition, offset) in positions {
+                body.put_i32(*partition as i32);
+                body.put_i32(-1);
+                body.put_i64(*offset);
+                body.put_i64(-1);
+                body.put_i32(max_bytes as i32);
+            }
         }
         body.put_i32(0);
         put_text(body, "");
@@ -140,6 +201,7 @@ pub(crate) fn fetch(topic: &str, positions: &[(u32, i64)], max_bytes: u32, wait_
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fetched<'a> {
+    pub(crate) topic: &'a [u8],
     pub(crate) partition: u32,
     pub(crate) error: i16,
     pub(crate) batches: &'a [u8],
@@ -158,9 +220,9 @@ pub(crate) fn fetched(
         )));
     }
     for _ in 0..get_i32(rest)? {
-        skip_text(rest)?;
+        let topic = text(rest)?;
         for _ in 0..get_i32(rest)? {
-            each(fetched_partition(rest)?)?;
+            each(fetched_partition(topic, rest)?)?;
         }
     }
     Ok(())
@@ -173,7 +235,7 @@ fn fetched_head(frame: &mut &[u8]) -> Result<i16, Malformed> {
     Ok(error)
 }
 
-fn fetched_partition<'a>(frame: &mut &'a [u8]) -> Result<Fetched<'a>, Malformed> {
+fn fetched_partition<'a>(topic: &'a [u8], frame: &mut &'a [u8]) -> Result<Fetched<'a>, Malformed> {
     let partition = frame.try_get_i32()? as u32;
     let error = frame.try_get_i16()?;
     skip(frame, 8 + 8 + 8)?;
@@ -183,6 +245,7 @@ fn fetched_partition<'a>(frame: &mut &'a [u8]) -> Result<Fetched<'a>, Malformed>
     let batches = frame.get(..length).ok_or(Malformed)?;
     frame.advance(length);
     Ok(Fetched {
+        topic,
         partition,
         error,
         batches,
@@ -257,108 +320,7 @@ pub(crate) fn deleted(frame: &[u8]) -> Result<i16, Malformed> {
     created(frame)
 }
 
-/// What the floor reads of a Produce of one batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ProduceSeen<'a> {
-    pub(crate) correlation: i32,
-    pub(crate) acks: i16,
-    pub(crate) topic: &'a [u8],
-    pub(crate) partition: u32,
-    pub(crate) batch: &'a [u8],
-}
-
-/// The api key, version and correlation id of a request, and its body; `frame` is without its length.
-pub(crate) fn request_head(mut frame: &[u8]) -> Result<(i16, i16, i32, &[u8]), Malformed> {
-    let (key, version) = (frame.try_get_i16()?, frame.try_get_i16()?);
-    let correlation = frame.try_get_i32()?;
-    skip_text(&mut frame)?;
-    Ok((key, version, correlation, frame))
-}
-
-pub(crate) fn produce_seen(
-    correlation: i32,
-    mut body: &[u8],
-) -> Result<ProduceSeen<'_>, Malformed> {
-    skip_text(&mut body)?;
-    let acks = body.try_get_i16()?;
-    skip(&mut body, 4)?;
-    expect(body.try_get_i32()?, 1)?;
-    let topic = text(&mut body)?;
-    expect(body.try_get_i32()?, 1)?;
-    let partition = body.try_get_i32()? as u32;
-    let length = body.try_get_i32()?.max(0) as usize;
-    Ok(ProduceSeen {
-        correlation,
-        acks,
-        topic,
-        partition,
-        batch: body.get(..length).ok_or(Malformed)?,
-    })
-}
-
-/// The floor's answer to a Produce.
-pub(crate) fn put_produced(
-    out: &mut BytesMut,
-    seen: &ProduceSeen<'_>,
-    error: i16,
-    base_offset: i64,
-) {
-    put_framed(out, seen.correlation, |out| {
-        out.put_i32(1);
-        out.put_i16(seen.topic.len() as i16);
-        out.extend_from_slice(seen.topic);
-        out.put_i32(1);
-        out.put_i32(seen.partition as i32);
-        out.put_i16(error);
-        out.put_i64(base_offset);
-        out.put_i64(-1);
-        out.put_i64(0);
-        out.put_i32(0);
-        out.put_i16(-1);
-        out.put_i32(0);
-    });
-}
-
-/// The floor's answer to the creation or deletion of one topic: done.
-pub(crate) fn put_topic_done(
-    out: &mut BytesMut,
-    key: i16,
-    correlation: i32,
-    mut body: &[u8],
-) -> Result<(), Malformed> {
-    expect(body.try_get_i32()?, 1)?;
-    let name = text(&mut body)?;
-    put_framed(out, correlation, |out| {
-        out.put_i32(0);
-        out.put_i32(1);
-        out.put_i16(name.len() as i16);
-        out.extend_from_slice(name);
-        out.put_i16(0);
-        if key == CREATE_TOPICS {
-            out.put_i16(-1);
-        }
-    });
-    Ok(())
-}
-
-/// The floor's answer to ApiVersions 0: nothing is named, it answers.
-pub(crate) fn put_api_versions(out: &mut BytesMut, correlation: i32) {
-    put_framed(out, correlation, |out| {
-        out.put_i16(0);
-        out.put_i32(0);
-    });
-}
-
-fn put_framed(out: &mut BytesMut, correlation: i32, body: impl FnOnce(&mut BytesMut)) {
-    let at = out.len();
-    out.put_i32(0);
-    out.put_i32(correlation);
-    body(out);
-    let length = (out.len() - at - 4) as i32;
-    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
-}
-
-fn expect(value: i32, expected: i32) -> Result<(), Malformed> {
+pub(crate) fn expect(value: i32, expected: i32) -> Result<(), Malformed> {
     (value == expected).then_some(()).ok_or(Malformed)
 }
 
@@ -366,19 +328,19 @@ fn get_i32(frame: &mut &[u8]) -> Result<i32, Malformed> {
     Ok(frame.try_get_i32()?)
 }
 
-fn skip(frame: &mut &[u8], count: usize) -> Result<(), Malformed> {
+pub(crate) fn skip(frame: &mut &[u8], count: usize) -> Result<(), Malformed> {
     *frame = frame.get(count..).ok_or(Malformed)?;
     Ok(())
 }
 
-fn text<'a>(frame: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+pub(crate) fn text<'a>(frame: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let length = frame.try_get_i16()?.max(0) as usize;
     let text = frame.get(..length).ok_or(Malformed)?;
     frame.advance(length);
     Ok(text)
 }
 
-fn skip_text(frame: &mut &[u8]) -> Result<(), Malformed> {
+pub(crate) fn skip_text(frame: &mut &[u8]) -> Result<(), Malformed> {
     text(frame).map(|_| ())
 }
 
@@ -398,7 +360,7 @@ mod tests {
     fn a_produce_is_what_the_codec_reads() {
         let batch = of_the_workload();
         let (header, reader) =
-            RequestHeader::parse(produce("t", 5, -1, &batch).slice(4..)).unwrap();
+            RequestHeader::parse(produce("t", 5, 5, -1, &batch).slice(4..)).unwrap();
         assert_eq!((header.api_key, header.correlation_id), (PRODUCE, 5));
         let cursor = ProduceCursor::parse(reader, header.api_version).unwrap();
         assert_eq!((cursor.acks(), cursor.partition_count()), (-1, 1));
@@ -406,7 +368,11 @@ mod tests {
 
     #[test]
     fn a_fetch_is_what_the_codec_reads() {
-        let frame = fetch("t", &[(1, 10), (2, 20)], 4096, 0);
+        let wanted = Wanted {
+            topic: "t",
+            positions: vec![(1, 10), (2, 20)],
+        };
+        let frame = fetch(&[wanted], 4096, 0);
         let (header, reader) = RequestHeader::parse(frame.slice(4..)).unwrap();
         let cursor = FetchCursor::parse(reader, header.api_version).unwrap();
         let offsets: Vec<_> = cursor
@@ -417,36 +383,46 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_reads_what_the_load_sends_and_is_read_by_it() {
+    fn a_sequenced_frame_has_its_producer_and_a_checksum_that_is_right() {
         let batch = of_the_workload();
-        let frame = produce("t", 5, 1, &batch);
-        let (key, version, correlation, body) = request_head(&frame[4..]).unwrap();
-        assert_eq!((key, version), (PRODUCE, PRODUCE_VERSION));
-        let seen = produce_seen(correlation, body).unwrap();
+        let frame = produce("t", 5, 5, -1, &batch);
+        let producer = ProducerId { id: 77, epoch: 3 };
+        let sequenced = sequenced(&frame, batch.len(), producer, 16);
         assert_eq!(
-            (seen.acks, seen.topic, seen.batch),
-            (1, &b"t"[..], &batch[..])
+            sequenced.len(),
+            frame.len(),
+            "a producer takes no more room"
         );
-        let mut answer = BytesMut::new();
-        put_produced(&mut answer, &seen, 2, 0);
+        let sent = &sequenced[frame.len() - batch.len()..];
+        assert!(corelog_wire::batch::verify_crc(sent));
+        let header = BatchHeader::parse(sent).unwrap();
         assert_eq!(
-            produced(&answer[4..]),
-            Ok(Produced {
-                partition: 5,
-                error: 2
-            })
+            (
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence
+            ),
+            (77, 3, 16)
         );
     }
 
     #[test]
-    fn creating_and_deleting_a_topic_are_answered_by_the_floor() {
-        let none = std::collections::BTreeMap::new();
-        for frame in [create_topic("t", 3, none.iter()), delete_topic("t")] {
-            let (key, _, correlation, body) = request_head(&frame[4..]).unwrap();
-            let mut answer = BytesMut::new();
-            put_topic_done(&mut answer, key, correlation, body).unwrap();
-            assert_eq!(created(&answer[4..]), Ok(0));
-        }
+    fn half_random_values_compress_to_about_half() {
+        let mut workload = Workload::find("lz4").unwrap();
+        let compressed = batch(&workload, 0).unwrap().len();
+        workload.compression = Compression::None;
+        let plain = batch(&workload, 0).unwrap().len();
+        let share = compressed as f64 / plain as f64;
+        assert!((0.45..0.6).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn keys_are_there_when_the_workload_says_so() {
+        let keyed = Workload::find("keyed").unwrap();
+        let mut unkeyed = keyed.clone();
+        unkeyed.key_distributor = KeyDistributor::NoKey;
+        let more = batch(&keyed, 0).unwrap().len() - batch(&unkeyed, 0).unwrap().len();
+        assert_eq!(more, 4 * 8, "eight bytes a record");
     }
 
     #[test]

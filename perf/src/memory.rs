@@ -1,20 +1,14 @@
 //! What a broker needs at rest: itself, per idle connection, per idle partition.
 
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
-
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use crate::Failure;
-use crate::frames;
-use crate::load;
+use crate::idle;
+use crate::load::{self, Job, Topics};
 use crate::process::Memory;
+use crate::start::SETTLE;
 use crate::target::{Broker, Place, Target};
 use crate::workload::Workload;
-
-/// After this time what a broker does in the background has been done.
-const SETTLE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct AtRest {
@@ -35,17 +29,23 @@ pub(crate) fn measure(
     connections: u32,
     partitions: u32,
 ) -> Result<AtRest, Failure> {
-    allow_open_files(u64::from(connections) + 100)?;
+    idle::allow_open_files(u64::from(connections) + 2000)?;
     let broker = target.start(place, 0)?;
     let rest = settled(&broker)?;
-    let open = open_idle(broker.address, connections)?;
+    let open = idle::open(broker.address, connections)?;
     let with_connections = settled(&broker)?;
     drop(open);
     let before = settled(&broker)?;
     let workload = one_small_record_each(partitions)?;
-    broker.create_topic("idle", &workload)?;
+    let topics = Topics::named("idle", &workload);
+    broker.create_topics(&topics, &workload)?;
     let with_partitions = settled(&broker)?;
-    load::touch(broker.address, "idle", &workload)?;
+    load::touch(Job {
+        address: broker.address,
+        topics: &topics,
+        workload: &workload,
+        metrics: None,
+    })?;
     let written = settled(&broker)?;
     let each = |more: Memory, less: Memory, count: u32| {
         (more.anonymous_bytes as f64 - less.anonymous_bytes as f64) / f64::from(count)
@@ -65,45 +65,9 @@ fn settled(broker: &Broker) -> Result<Memory, Failure> {
     Memory::of(broker.pid)
 }
 
-/// Connections that have had one answer.
-fn open_idle(address: SocketAddr, count: u32) -> Result<Vec<TcpStream>, Failure> {
-    use std::io::{Read as _, Write as _};
-    let failed = || Failure::io(format!("an idle connection to {address}"));
-    (0..count)
-        .map(|_| {
-            let mut stream = TcpStream::connect(address).map_err(failed())?;
-            stream
-                .set_read_timeout(Some(Duration::from_secs(30)))
-                .map_err(failed())?;
-            stream
-                .write_all(&frames::api_versions())
-                .map_err(failed())?;
-            let mut prefix = [0; 4];
-            stream.read_exact(&mut prefix).map_err(failed())?;
-            let mut answer = vec![0; u32::from_be_bytes(prefix).min(1 << 20) as usize];
-            stream.read_exact(&mut answer).map_err(failed())?;
-            Ok(stream)
-        })
-        .collect()
-}
-
 fn one_small_record_each(partitions: u32) -> Result<Workload, Failure> {
     let mut workload = Workload::find("b4")?;
     workload.message_size = 100;
     workload.partitions_per_topic = partitions;
     Ok(workload)
-}
-
-fn allow_open_files(count: u64) -> Result<(), Failure> {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= count) {
-        return Ok(());
-    }
-    let raised = Rlimit {
-        current: Some(count),
-        maximum: limit.maximum,
-    };
-    setrlimit(Resource::Nofile, raised).map_err(|error| {
-        Failure::io(format!("cannot open {count} files; raise ulimit -n"))(error.into())
-    })
 }

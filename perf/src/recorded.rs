@@ -8,13 +8,30 @@ use crate::Failure;
 /// A percentile is shown only where at least this many samples lie above it.
 const SAMPLES_ABOVE_MIN: f64 = 10.0;
 
+/// The length of an interval of the interval logs.
+pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
+
 /// Latencies in nanoseconds, three digits exact.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies::new()
+    }
+}
 
 impl Latencies {
     pub(crate) fn new() -> Latencies {
         Latencies(Histogram::new(3).expect("three digits are within what the crate takes"))
+    }
+
+    pub(crate) fn of(histogram: Histogram<u64>) -> Latencies {
+        Latencies(histogram)
+    }
+
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.0
     }
 
     pub(crate) fn record(&mut self, nanoseconds: u64) {
@@ -24,9 +41,17 @@ impl Latencies {
             .expect("a growing histogram takes every value");
     }
 
+    /// Histograms are merged; percentiles never are.
+    pub(crate) fn add(&mut self, other: &Latencies) {
+        self.0
+            .add(&other.0)
+            .expect("a growing histogram takes every other");
+    }
+
     pub(crate) fn summary(&self) -> Option<Summary> {
         (!self.0.is_empty()).then(|| Summary {
             count: self.0.len(),
+            mean_us: self.0.mean() / 1e3,
             p50_us: self.micros_at(0.5),
             p99_us: self.shown(0.99),
             p999_us: self.shown(0.999),
@@ -35,13 +60,40 @@ impl Latencies {
         })
     }
 
-    fn micros_at(&self, quantile: f64) -> f64 {
+    pub(crate) fn micros_at(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1e3
     }
 
-    fn shown(&self, quantile: f64) -> Option<f64> {
+    /// The percentile, if the count of samples carries it.
+    pub(crate) fn shown(&self, quantile: f64) -> Option<f64> {
         let above = self.0.len() as f64 * (1.0 - quantile);
         (above.round() >= SAMPLES_ABOVE_MIN).then(|| self.micros_at(quantile))
+    }
+}
+
+/// Latencies by the second in which they ended, counted from the beginning of the measured time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Series(pub(crate) Vec<Latencies>);
+
+impl Series {
+    pub(crate) fn record(&mut self, ended_ns: u64, nanoseconds: u64) {
+        let interval = (ended_ns / INTERVAL_NS) as usize;
+        if interval >= self.0.len() {
+            self.0.resize_with(interval + 1, Latencies::new);
+        }
+        self.0[interval].record(nanoseconds);
+    }
+
+    pub(crate) fn merged(&self) -> Latencies {
+        let mut merged = Latencies::new();
+        for interval in &self.0 {
+            merged.add(interval);
+        }
+        merged
+    }
+
+    pub(crate) fn interval(&self, number: usize) -> Option<&Latencies> {
+        self.0.get(number)
     }
 }
 
@@ -49,6 +101,7 @@ impl Latencies {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub count: u64,
+    pub mean_us: f64,
     pub p50_us: f64,
     pub p99_us: Option<f64>,
     pub p999_us: Option<f64>,
@@ -57,14 +110,14 @@ pub(crate) struct Summary {
 }
 
 /// One run, as the client saw it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Recorded {
     /// From the intended time to the answer.
-    pub(crate) latency: Latencies,
+    pub(crate) latency: Series,
     /// From the time the request was sent to the answer.
-    pub(crate) service: Latencies,
+    pub(crate) service: Series,
     /// From the intended time to the consumer's receipt.
-    pub(crate) end_to_end: Latencies,
+    pub(crate) end_to_end: Series,
     /// Batches answered (or, when only reading, received) within the measured time.
     pub(crate) batches: u64,
     /// Bytes of batches received by consumers within the measured time.
@@ -73,20 +126,10 @@ pub(crate) struct Recorded {
     pub(crate) unanswered: u64,
     /// Produced, and not seen by a consumer when the run ended.
     pub(crate) unseen: u64,
-}
-
-impl Recorded {
-    pub(crate) fn new() -> Recorded {
-        Recorded {
-            latency: Latencies::new(),
-            service: Latencies::new(),
-            end_to_end: Latencies::new(),
-            batches: 0,
-            fetched_bytes: 0,
-            unanswered: 0,
-            unseen: 0,
-        }
-    }
+    /// Until the backlog had been read; missing if it was not.
+    pub(crate) caught_up_seconds: Option<f64>,
+    /// Somebody ended the run early.
+    pub(crate) interrupted: bool,
 }
 
 /// The middle of some numbers, and how far they lie apart.
@@ -134,6 +177,25 @@ mod tests {
         assert!((summary.p50_us - 500.0).abs() < 1.0, "{summary:?}");
         assert!((summary.p99_us.unwrap() - 990.0).abs() < 1.0, "{summary:?}");
         assert_eq!((summary.p999_us, summary.p9999_us), (None, None));
+    }
+
+    #[test]
+    fn intervals_are_merged_by_histogram() {
+        let mut series = Series::default();
+        // A second of 990 fast ones and a second of 10 slow ones: the mean of both p99 would say 500 ms.
+        for _ in 0..990 {
+            series.record(5, 1_000_000);
+        }
+        for _ in 0..10 {
+            series.record(3 * INTERVAL_NS, 1_000_000_000);
+        }
+        assert_eq!(series.0.len(), 4);
+        let merged = series.merged();
+        assert_eq!(merged.summary().unwrap().count, 1000);
+        let p99 = merged.shown(0.99).unwrap();
+        assert!((p99 - 1000.0).abs() < 2.0, "{p99}");
+        assert_eq!(series.interval(1), Some(&Latencies::new()));
+        assert_eq!(series.interval(4), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Brokers to measure: started on given cores with a fresh directory, and stopped; or whatever is running.
 
-use std::fmt;
 use std::fs::File;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
@@ -14,66 +14,136 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::Failure;
 use crate::connection::ask;
 use crate::frames;
+use crate::interrupt;
+use crate::load::Topics;
 use crate::workload::Workload;
 
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Each target has so many ports.
+const PORTS_EACH: u16 = 10;
+/// Where corelog's metrics are, counted from its port.
+const ADMIN_PORT: u16 = 1;
+const LAST_LINES: usize = 6;
 /// How exact a start is timed.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// What can be measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// corelog; without a binary the one that runs now.
+pub(crate) enum Kind {
+    /// corelog, a thread per core; without a binary the one that runs now.
     Percore {
+        binary: Option<PathBuf>,
+    },
+    /// corelog with thread pools as Kafka has them.
+    Classic {
         binary: Option<PathBuf>,
     },
     /// Apache Kafka from a directory of jars.
     Kafka {
         jars: PathBuf,
     },
+    /// Does the unavoidable and nothing else.
     Floor,
+    /// Answers at once: what it costs is what the load itself costs.
+    Null,
     Running {
         address: SocketAddr,
         pid: u32,
     },
 }
 
+/// One of them and the name that it has in reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+}
+
+const HOW_TO_NAME: &str = "give percore, classic, kafka:DIRECTORY-WITH-JARS, floor, null, or ADDRESS:PORT@PID for what is running; percore:BINARY and classic:BINARY for another build; and NAME= in front for a name of its own";
+
 impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Target, String> {
-        match text.split_once(':') {
-            None if text == "percore" => Ok(Target::Percore { binary: None }),
-            None if text == "floor" => Ok(Target::Floor),
-            Some(("percore", binary)) => Ok(Target::Percore {
-                binary: Some(binary.into()),
-            }),
-            Some(("kafka", jars)) => Ok(Target::Kafka { jars: jars.into() }),
-            _ => running(text).ok_or_else(|| {
-                "give percore, percore:BINARY, kafka:DIRECTORY-WITH-JARS, floor, or ADDRESS:PORT@PID for what is running".to_owned()
-            }),
-        }
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        };
+        let (name, kind) = match text.split_once('=').filter(|(name, _)| is_name(name)) {
+            Some((name, kind)) => (Some(name), kind),
+            None => (None, text),
+        };
+        let kind = Kind::parse(kind).ok_or_else(|| HOW_TO_NAME.to_owned())?;
+        Ok(Target {
+            name: name.map_or_else(|| kind.name(), str::to_owned),
+            kind,
+        })
     }
 }
 
-fn running(text: &str) -> Option<Target> {
+impl Kind {
+    fn parse(text: &str) -> Option<Kind> {
+        Some(match text.split_once(':') {
+            None if text == "percore" => Kind::Percore { binary: None },
+            None if text == "classic" => Kind::Classic { binary: None },
+            None if text == "floor" => Kind::Floor,
+            None if text == "null" => Kind::Null,
+            Some(("percore", binary)) => Kind::Percore {
+                binary: Some(binary.into()),
+            },
+            Some(("classic", binary)) => Kind::Classic {
+                binary: Some(binary.into()),
+            },
+            Some(("kafka", jars)) => Kind::Kafka { jars: jars.into() },
+            _ => running(text)?,
+        })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Kind::Percore { .. } => "percore".to_owned(),
+            Kind::Classic { .. } => "classic".to_owned(),
+            Kind::Kafka { .. } => "kafka".to_owned(),
+            Kind::Floor => "floor".to_owned(),
+            Kind::Null => "null".to_owned(),
+            Kind::Running { address, pid } => format!("{address}@{pid}"),
+        }
+    }
+
+    /// Whether there is something to fetch from it.
+    pub(crate) fn serves_fetch(&self) -> bool {
+        !matches!(self, Kind::Floor | Kind::Null)
+    }
+
+    fn is_ours(&self) -> bool {
+        matches!(self, Kind::Percore { .. } | Kind::Classic { .. })
+    }
+}
+
+fn running(text: &str) -> Option<Kind> {
     let (address, pid) = text.rsplit_once('@')?;
-    Some(Target::Running {
+    Some(Kind::Running {
         address: address.parse().ok()?,
         pid: pid.parse().ok()?,
     })
 }
 
-impl fmt::Display for Target {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Target::Percore { .. } => out.write_str("percore"),
-            Target::Kafka { .. } => out.write_str("kafka"),
-            Target::Floor => out.write_str("floor"),
-            Target::Running { address, pid } => write!(out, "{address}@{pid}"),
+/// Gives targets that share a name numbers, so that results do not mix.
+pub(crate) fn told_apart(mut targets: Vec<Target>) -> Vec<Target> {
+    for at in 1..targets.len() {
+        let name = targets[at].name.clone();
+        let taken = |name: &str| targets[..at].iter().any(|target| target.name == name);
+        let free = (2..=targets.len() + 1)
+            .map(|number| format!("{name}-{number}"))
+            .find(|free| !taken(free));
+        if taken(&name) {
+            targets[at].name = free.unwrap_or(name);
         }
     }
+    targets
 }
 
 /// Where and how targets run.
@@ -95,10 +165,15 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) name: String,
+    pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
     pub(crate) pid: u32,
     /// From the start of the process to its first answer.
     pub(crate) started_in: Duration,
+    /// Where it shows its metrics.
+    pub(crate) metrics: Option<SocketAddr>,
+    /// What it was started with.
+    pub(crate) command: String,
     child: Option<Child>,
     dir: Option<PathBuf>,
 }
@@ -106,13 +181,16 @@ pub(crate) struct Broker {
 impl Target {
     /// Starts the target on an empty directory of its own and waits until it answers. `number` keeps targets of one run apart.
     pub(crate) fn start(&self, place: &Place, number: u16) -> Result<Broker, Failure> {
-        let dir = place.dir.join(format!("{}-{number}", self.file_name()));
-        if let Target::Running { address, pid } = self {
+        let dir = place.dir.join(format!("broker-{number}"));
+        if let Kind::Running { address, pid } = self.kind {
             return Ok(Broker {
-                name: self.to_string(),
-                address: *address,
-                pid: *pid,
+                name: self.name.clone(),
+                kind: self.kind.clone(),
+                address,
+                pid,
                 started_in: Duration::ZERO,
+                metrics: None,
+                command: String::new(),
                 child: None,
                 dir: None,
             });
@@ -122,86 +200,105 @@ impl Target {
         self.start_in(place, number, dir)
     }
 
-    fn file_name(&self) -> &'static str {
-        match self {
-            Target::Percore { .. } => "percore",
-            Target::Kafka { .. } => "kafka",
-            Target::Floor => "floor",
-            Target::Running { .. } => "running",
-        }
-    }
-
     fn start_in(&self, place: &Place, number: u16, dir: PathBuf) -> Result<Broker, Failure> {
-        let port = place.port + 10 * number;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let output = dir.join("output");
-        let file = File::create(&output).map_err(Failure::at(&output))?;
-        let errors = file.try_clone().map_err(Failure::at(&output))?;
+        let port = place.port + number * PORTS_EACH;
         let mut command = self.command(place, port, &dir)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::from(file))
-            .stderr(Stdio::from(errors));
+        let path = dir.join("output");
+        let output = File::create(&path).map_err(Failure::at(&path))?;
+        let errors = output.try_clone().map_err(Failure::at(&path))?;
         let began = Instant::now();
         let child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            // Ctrl-C is for the load; brokers are stopped when it has written its results.
+            .process_group(0)
             .spawn()
-            .map_err(Failure::io(format!("cannot start {self} by taskset")))?;
+            .map_err(Failure::io(format!("cannot start {}", self.name)))?;
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let mut broker = Broker {
-            name: self.to_string(),
-            address,
+            name: self.name.clone(),
+            kind: self.kind.clone(),
+            address: loopback(port),
             pid: child.id(),
             started_in: Duration::ZERO,
+            metrics: self.kind.is_ours().then(|| loopback(port + ADMIN_PORT)),
+            command: shown(&command),
             child: Some(child),
             dir: Some(dir),
         };
-        broker.wait_until_it_answers(began, &output)?;
+        broker.wait_until_it_answers(began, &path)?;
         Ok(broker)
     }
 
+    /// `setpriv` and `taskset` become the broker, so their process id is the broker's. When this program ends in whatever way, so does the broker.
     fn command(&self, place: &Place, port: u16, dir: &Path) -> Result<Command, Failure> {
         let own = || std::env::current_exe().map_err(Failure::io("cannot find this program"));
-        let mut command = Command::new("taskset");
-        command.args(["-c", &place.cores]);
-        match self {
-            Target::Percore { binary } => {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "taskset", "-c", &place.cores]);
+        match &self.kind {
+            Kind::Percore { binary } | Kind::Classic { binary } => {
                 let binary = match binary {
                     Some(binary) => binary.clone(),
                     None if place.own_prefix.is_empty() => {
-                        return Err(Failure::told(
-                            "this program is no broker; give percore:BINARY",
-                        ));
+                        return Err(Failure::told(format!(
+                            "this program is no broker; give {}:BINARY",
+                            self.kind.name()
+                        )));
                     }
                     None => own()?,
                 };
                 command.arg(binary).args(["serve", "--cores", &place.cores]);
+                let engine = format!("engine={}", self.kind.name());
                 let data = format!("log.dirs={}", dir.join("data").display());
                 let listeners = format!("listeners=PLAINTEXT://127.0.0.1:{port}");
-                let admin = format!("admin.listener=127.0.0.1:{}", port + 1);
+                let admin = format!("admin.listener=127.0.0.1:{}", port + ADMIN_PORT);
                 let given = place.properties.iter().map(String::as_str);
-                for property in [&*data, &*listeners, &*admin].into_iter().chain(given) {
+                for property in [&*engine, &*data, &*listeners, &*admin]
+                    .into_iter()
+                    .chain(given)
+                {
                     command.args(["--override", property]);
                 }
             }
-            Target::Kafka { jars } => {
+            Kind::Kafka { jars } => {
                 command.arg(&place.kafka_script).arg("run").arg(jars);
                 command
                     .arg(port.to_string())
                     .arg(dir)
                     .args(&place.properties);
             }
-            Target::Floor => {
+            Kind::Floor | Kind::Null => {
                 command.arg(own()?).args(&place.own_prefix);
-                command.args(["floor", "--listen", &format!("127.0.0.1:{port}"), "--dir"]);
-                command.arg(dir.join("data"));
+                command.arg(self.kind.name());
+                command.args(["--listen", &format!("127.0.0.1:{port}")]);
+                if self.kind == Kind::Floor {
+                    command.arg("--dir").arg(dir.join("data"));
+                }
             }
-            Target::Running { .. } => {
+            Kind::Running { .. } => {
                 return Err(Failure::told(format!(
-                    "{self} is running; it can't be started"
+                    "{} is running; it can't be started",
+                    self.name
                 )));
             }
         }
         Ok(command)
     }
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+/// The end of what a broker that did not start has said.
+fn last_words(output: &Path) -> String {
+    let bytes = std::fs::read(output).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n  ")
 }
 
 impl Broker {
@@ -214,18 +311,21 @@ impl Broker {
             let ended = self.child.as_mut().map(Child::try_wait);
             if let Some(Ok(Some(status))) = ended {
                 return Err(Failure::told(format!(
-                    "{} ended with {status} before it answered; {} says why",
+                    "{} ended with {status} before it answered; its last words:\n  {}",
                     self.name,
-                    output.display()
+                    last_words(output)
                 )));
+            }
+            if interrupt::is_asked() {
+                return Err(interrupt::stopped());
             }
             std::thread::sleep(LOOK_AGAIN);
         }
         Err(Failure::told(format!(
-            "{} does not answer on {}; {} says more",
+            "{} does not answer on {}; its last words:\n  {}",
             self.name,
             self.address,
-            output.display()
+            last_words(output)
         )))
     }
 
@@ -244,29 +344,34 @@ impl Broker {
         target.start_in(place, number, dir)
     }
 
-    pub(crate) fn create_topic(&self, name: &str, workload: &Workload) -> Result<(), Failure> {
-        let request = frames::create_topic(
-            name,
-            workload.partitions_per_topic,
-            workload.topic_config.iter(),
-        );
-        done(
-            "CreateTopics",
-            frames::created(&ask(self.address, &request)?)?,
-        )?;
-        // The floor serves no Fetch, and is ready as it is.
-        if self.name == Target::Floor.to_string() {
-            return Ok(());
+    /// Where its data is, if it was started here.
+    pub(crate) fn data_dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
+    pub(crate) fn create_topics(
+        &self,
+        topics: &Topics,
+        workload: &Workload,
+    ) -> Result<(), Failure> {
+        for name in topics.names() {
+            let partitions = workload.partitions_per_topic;
+            let request = frames::create_topic(name, partitions, workload.topic_config.iter());
+            done(
+                "CreateTopics",
+                frames::created(&ask(self.address, &request)?)?,
+            )?;
         }
-        self.wait_until_led(name, workload)
+        if self.kind.serves_fetch() {
+            self.wait_until_led(topics)?;
+        }
+        Ok(())
     }
 
     /// A broker may acknowledge a topic before it takes records for it.
-    fn wait_until_led(&self, topic: &str, workload: &Workload) -> Result<(), Failure> {
-        let positions: Vec<(u32, i64)> = (0..workload.partitions_per_topic)
-            .map(|partition| (partition, 0))
-            .collect();
-        let probe = frames::fetch(topic, &positions, 1, 0);
+    fn wait_until_led(&self, topics: &Topics) -> Result<(), Failure> {
+        let all: Vec<u32> = (0..topics.partitions()).collect();
+        let probe = frames::fetch(&topics.wanted(&all, |_| 0), 1, 0);
         let began = Instant::now();
         while began.elapsed() < START_TIMEOUT {
             let mut led = 0;
@@ -274,19 +379,20 @@ impl Broker {
                 led += u32::from(fetched.error == 0);
                 Ok(())
             })?;
-            if led == workload.partitions_per_topic {
+            if led == topics.partitions() {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(Failure::told(format!(
-            "{topic} has partitions without a leader"
-        )))
+        Err(Failure::told("some partitions do not get a leader"))
     }
 
-    pub(crate) fn delete_topic(&self, name: &str) -> Result<(), Failure> {
-        let answer: Bytes = ask(self.address, &frames::delete_topic(name))?;
-        done("DeleteTopics", frames::deleted(&answer)?)
+    pub(crate) fn delete_topics(&self, topics: &Topics) -> Result<(), Failure> {
+        for name in topics.names() {
+            let answer: Bytes = ask(self.address, &frames::delete_topic(name))?;
+            done("DeleteTopics", frames::deleted(&answer)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -332,31 +438,71 @@ impl Drop for Broker {
 mod tests {
     use super::*;
 
+    fn kind(text: &str) -> Kind {
+        text.parse::<Target>().unwrap().kind
+    }
+
     #[test]
-    fn targets_are_told_apart() {
-        assert_eq!("percore".parse(), Ok(Target::Percore { binary: None }));
+    fn targets_are_what_they_are_called() {
+        assert_eq!(kind("percore"), Kind::Percore { binary: None });
+        let binary = Some("a/b".into());
         assert_eq!(
-            "percore:a/b".parse(),
-            Ok(Target::Percore {
-                binary: Some("a/b".into())
-            })
+            kind("percore:a/b"),
+            Kind::Percore {
+                binary: binary.clone()
+            }
         );
+        assert_eq!(kind("classic:a/b"), Kind::Classic { binary });
         assert_eq!(
-            "kafka:libs".parse(),
-            Ok(Target::Kafka {
+            kind("kafka:libs"),
+            Kind::Kafka {
                 jars: "libs".into()
-            })
+            }
         );
-        assert_eq!("floor".parse(), Ok(Target::Floor));
-        assert_eq!(
-            "127.0.0.1:9092@17".parse(),
-            Ok(Target::Running {
-                address: "127.0.0.1:9092".parse().unwrap(),
-                pid: 17
-            })
-        );
-        for bad in ["", "kafka", "localhost:9092", "127.0.0.1:9092", "floor:x"] {
+        assert_eq!((kind("floor"), kind("null")), (Kind::Floor, Kind::Null));
+        let running = Kind::Running {
+            address: "127.0.0.1:9092".parse().unwrap(),
+            pid: 17,
+        };
+        assert_eq!(kind("127.0.0.1:9092@17"), running);
+        for bad in [
+            "",
+            "kafka",
+            "localhost:9092",
+            "127.0.0.1:9092",
+            "floor:x",
+            "=floor",
+        ] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn targets_have_names_of_their_own() {
+        let targets = ["percore", "old=percore:x", "percore", "percore"];
+        let parsed = targets.iter().map(|text| text.parse().unwrap());
+        let names: Vec<String> = told_apart(parsed.collect())
+            .into_iter()
+            .map(|target| target.name)
+            .collect();
+        assert_eq!(names, ["percore", "old", "percore-2", "percore-3"]);
+    }
+
+    #[test]
+    fn a_broker_that_refuses_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place {
+            cores: "0".to_owned(),
+            dir: dir.path().to_owned(),
+            port: 1,
+            properties: Vec::new(),
+            kafka_script: PathBuf::new(),
+            own_prefix: Vec::new(),
+        };
+        // `ls` does not take the arguments, as a corelog without that engine.
+        let target: Target = "classic:ls".parse().unwrap();
+        let told = target.start(&place, 0).unwrap_err().to_string();
+        assert!(told.contains("classic ended with"), "{told}");
+        assert!(told.contains("ls: "), "{told}");
     }
 }

@@ -5,27 +5,61 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::ValueEnum;
+use corelog_wire::compress::Codec;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-const BUILT_IN: &[&str] = &[
-    include_str!("../workloads/b1.toml"),
-    include_str!("../workloads/b2.toml"),
-    include_str!("../workloads/b3.toml"),
-    include_str!("../workloads/b4.toml"),
-    include_str!("../workloads/b5.toml"),
-    include_str!("../workloads/b6.toml"),
-    include_str!("../workloads/b7.toml"),
-    include_str!("../workloads/b8.toml"),
-    include_str!("../workloads/b9.toml"),
-    include_str!("../workloads/b10.toml"),
-    include_str!("../workloads/b11.toml"),
-    include_str!("../workloads/b12.toml"),
-    include_str!("../workloads/b13.toml"),
-];
+macro_rules! built_in {
+    ($($name:literal)*) => {
+        &[$(include_str!(concat!("../workloads/", $name, ".toml"))),*]
+    };
+}
 
-/// One topic, its producers and its consumers.
+const BUILT_IN: &[&str] = built_in! {
+    "b1"
+    "b2"
+    "b3"
+    "b4"
+    "b5"
+    "b6"
+    "b7"
+    "b8"
+    "b9"
+    "b10"
+    "b11"
+    "b12"
+    "b12-cold"
+    "b13"
+    "1-topic-1-partition-100b"
+    "max-rate-1-topic-1-partition-1p-1c-64kb"
+    "1-topic-100-partitions-1kb-4p-4c-200k"
+    "partitions-1"
+    "partitions-100"
+    "partitions-1000"
+    "producers-4"
+    "producers-50"
+    "producers-500"
+    "keyed"
+    "acks-0"
+    "acks-1"
+    "acks-all"
+    "lz4"
+    "zstd"
+    "idempotent"
+    "catch-up"
+    "catch-up-10gb"
+    "idle-10000"
+    "topics-100"
+    "fsync-none"
+    "fsync-second"
+    "fsync-each"
+    "hop-local"
+    "hop-crossing"
+};
+
+/// Topics, their producers and their consumers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Workload {
@@ -35,29 +69,106 @@ pub struct Workload {
     /// Bytes of a record's value.
     pub message_size: u32,
     pub records_per_batch: u32,
+    #[serde(default)]
+    pub key_distributor: KeyDistributor,
+    /// The share of each value that does not compress; the rest is zeros.
+    #[serde(default = "one")]
+    pub random_bytes_ratio: f64,
+    #[serde(default)]
+    pub compression: Compression,
+    /// One producer id a connection, and sequence numbers.
+    #[serde(default)]
+    pub enable_idempotence: bool,
+    #[serde(default = "one_topic")]
+    pub topics: u32,
     pub partitions_per_topic: u32,
-    /// Connections that produce. Every partition belongs to one of them.
+    /// Connections that produce to each topic. Where there are consumers or sequences every partition belongs to one of them.
     pub producers_per_topic: u32,
     /// Requests that a connection may have unanswered.
     pub in_flight: u32,
     /// Records a second of all producers together, sent at times fixed beforehand. Without it each producer sends as soon as it may.
     pub producer_rate: Option<f64>,
+    /// How far apart those times are.
+    #[serde(default)]
+    pub arrivals: Arrivals,
     #[serde(default)]
     pub acks: Acks,
-    /// Connections that fetch what is produced; partitions are dealt to them.
+    /// Connections that fetch what is produced; the partitions of all topics are dealt to them.
     #[serde(default)]
-    pub consumers: u32,
+    pub consumer_per_subscription: u32,
+    /// Connections that have asked one thing and stay silent.
+    #[serde(default)]
+    pub idle_connections: u32,
     /// Bytes that one Fetch asks for.
     #[serde(default = "default_fetch_bytes")]
     pub fetch_bytes: u32,
-    /// Produced first, then only read, again and again from the beginning.
+    /// Produced first. Without a `producerRate` it is then only read, again and again from the beginning; with one, reading begins with the measured time, while
+    /// producing goes on, and ends it when the backlog has been read.
     #[serde(rename = "consumerBacklogSizeGB")]
     pub consumer_backlog_size_gb: Option<f64>,
+    /// The backlog is not in the page cache when reading begins.
+    #[serde(default)]
+    pub cold_backlog: bool,
     pub test_duration_seconds: f64,
     pub warmup_duration_seconds: f64,
+    /// Whether requests have to go to another core than the one that their connection is on; for corelog on several cores.
+    pub crossings: Option<Crossings>,
     /// Properties of the topic.
     #[serde(default)]
     pub topic_config: BTreeMap<String, String>,
+}
+
+/// Keys and, because a key chooses its partition, where batches go. The names are those of the OpenMessaging Benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum KeyDistributor {
+    /// No keys; partitions in turns.
+    #[default]
+    NoKey,
+    /// Keys, with the partitions in turns.
+    KeyRoundRobin,
+    /// Keys that hit the partitions of a connection at random.
+    RandomNano,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    #[default]
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    pub(crate) fn codec(self) -> Codec {
+        match self {
+            Compression::None => Codec::None,
+            Compression::Gzip => Codec::Gzip,
+            Compression::Snappy => Codec::Snappy,
+            Compression::Lz4 => Codec::Lz4,
+            Compression::Zstd => Codec::Zstd,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Crossings {
+    Never,
+    Always,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// The same time between any two.
+    #[default]
+    Constant,
+    /// As many independent clients send: exponential times between them, the same ones in every run.
+    Poisson,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -79,6 +190,14 @@ impl Acks {
             Acks::All => -1,
         }
     }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn one_topic() -> u32 {
+    1
 }
 
 fn default_fetch_bytes() -> u32 {
@@ -115,8 +234,17 @@ impl Workload {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
+        // Results are kept in files of that name.
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+        if self.name.is_empty() || !self.name.bytes().all(is_allowed) {
+            return Err(format!(
+                "name {:?}: letters, digits, dots, hyphens and underscores only",
+                self.name
+            ));
+        }
         let at_least_one = [
             ("recordsPerBatch", self.records_per_batch),
+            ("topics", self.topics),
             ("partitionsPerTopic", self.partitions_per_topic),
             ("producersPerTopic", self.producers_per_topic),
             ("inFlight", self.in_flight),
@@ -124,8 +252,12 @@ impl Workload {
         if let Some((name, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
             return Err(format!("{name} must be at least 1"));
         }
-        if self.producers_per_topic > self.partitions_per_topic {
-            return Err("producersPerTopic can't exceed partitionsPerTopic: the order of a partition is that of one connection".to_owned());
+        let ordered = self.consumer_per_subscription > 0 || self.enable_idempotence;
+        if ordered && self.producers_per_topic > self.partitions_per_topic {
+            return Err("with consumers or sequences producersPerTopic can't exceed partitionsPerTopic: the order of a partition is that of one connection".to_owned());
+        }
+        if !(0.0..=1.0).contains(&self.random_bytes_ratio) {
+            return Err("randomBytesRatio is a share, from 0 to 1".to_owned());
         }
         if self
             .producer_rate
@@ -135,7 +267,7 @@ impl Workload {
                 "producerRate must be more than 0; leave it out to send without pause".to_owned(),
             );
         }
-        if self.consumer_backlog_size_gb.is_some() && self.consumers == 0 {
+        if self.consumer_backlog_size_gb.is_some() && self.consumer_per_subscription == 0 {
             return Err("a backlog needs consumers".to_owned());
         }
         if self.acks == Acks::None && self.producer_rate.is_none() {
@@ -155,6 +287,11 @@ impl Workload {
         Ok(())
     }
 
+    /// Whether it measures reading alone.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.consumer_backlog_size_gb.is_some() && self.producer_rate.is_none()
+    }
+
     /// Bytes of values in a batch.
     pub(crate) fn batch_payload(&self) -> u64 {
         u64::from(self.message_size) * u64::from(self.records_per_batch)
@@ -163,18 +300,21 @@ impl Workload {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn the_built_in_workloads_are_valid_and_have_names_of_their_own() {
-        let mut names: Vec<String> = Workload::built_in()
+        let names: BTreeSet<String> = Workload::built_in()
             .unwrap()
             .into_iter()
             .map(|workload| workload.name)
             .collect();
-        let count = names.len();
-        names.dedup();
-        assert_eq!((names.len(), count), (13, 13));
+        assert_eq!(names.len(), BUILT_IN.len());
+        for number in 1..=13 {
+            assert!(names.contains(&format!("b{number}")), "b{number}");
+        }
     }
 
     #[test]
@@ -191,8 +331,14 @@ mod tests {
             ("inFlight = 5", "inFlight = 0", "inFlight"),
             (
                 "producersPerTopic = 1",
-                "producersPerTopic = 2",
+                "producersPerTopic = 2\nconsumerPerSubscription = 1",
                 "one connection",
+            ),
+            ("name = \"b1\"", "name = \"../b1\"", "letters, digits"),
+            (
+                "inFlight = 5",
+                "inFlight = 5\nrandomBytesRatio = 1.5",
+                "a share",
             ),
             (
                 "inFlight = 5",
