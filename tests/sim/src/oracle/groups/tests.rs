@@ -89,6 +89,7 @@ fn commit(groups: &mut Groups, generation: i32, member: &'static str, offset: i6
         entries: vec![CommitEntry {
             at: 0,
             topic: text("t"),
+            topic_id: Uuid([2; 16]),
             partition: 0,
             offset,
             leader_epoch: -1,
