@@ -95,6 +95,8 @@ impl Joins for Pending {
         if self.outstanding > 0 {
             return Step::Wait;
         }
+        // The answer does not depend on which owner was faster.
+        self.logs.sort_unstable_by_key(|described| described.log);
         self.write(cx, answer);
         Step::Done
     }

@@ -50,6 +50,8 @@ pub fn split(
                 }
                 groups.extend(listed.groups);
             }
+            // The answer does not depend on which owner was faster.
+            groups.sort_unstable_by(|a, b| a.group.cmp(&b.group));
             respond(&header, code, groups, answer);
         },
     ))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use corelog_io::disk::map::map_sealed;
 use corelog_io::disk::{File, OpenMode, dir};
-use corelog_shards::base::ids::{FileId, ShardId, Text, TopicPartition};
+use corelog_shards::base::ids::{FileId, METADATA_LOG, ShardId, Text, TopicPartition};
 use corelog_shards::effect::Effect;
 use corelog_shards::event::{DiskFailure, Done};
 
@@ -50,7 +50,8 @@ impl Slow {
         })
     }
 
-    /// Carries out an effect that is slow and rare. `directory` is where the engine knows the log to be.
+    /// Carries out an effect that is slow and rare. `directory` is where the engine knows the log to be. Never calls `notify` itself: the caller may
+    /// hold what that needs.
     pub(super) fn effect(
         &self,
         shard: ShardId,
@@ -140,18 +141,14 @@ impl Slow {
         directory: Option<PathBuf>,
         notify: &Notify,
     ) {
-        let Some(first) = files.first() else {
-            notify(Notice::Done {
-                asker,
-                outcome: Ok(Done::Written),
-            });
-            return;
-        };
+        let log = files.first().map_or(METADATA_LOG, |file| file.log);
         let names: Vec<String> = files.iter().map(|file| storage::file_name(*file)).collect();
         let dirs = Arc::clone(&self.dirs);
-        self.run(first.log, asker, notify, move || {
-            let directory = directory.ok_or_else(no_directory)?;
-            dirs.delete_files(&directory, &names, Duration::from_millis(delay_ms))?;
+        self.run(log, asker, notify, move || {
+            if !names.is_empty() {
+                let directory = directory.ok_or_else(no_directory)?;
+                dirs.delete_files(&directory, &names, Duration::from_millis(delay_ms))?;
+            }
             Ok(Done::Written)
         });
     }

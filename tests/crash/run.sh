@@ -22,6 +22,9 @@ if [ "${1:-}" = --smoke ]; then
   program groups groups --rounds 10
   program shards shards
   program hostile hostile --connections 2000 --frames 1000
+  program kill_classic kill --rounds 3 --engine classic
+  program groups_classic groups --rounds 3 --engine classic
+  program hostile_classic hostile --connections 2000 --frames 1000 --engine classic
 else
   program kill kill --rounds 100
   program kill_with_1_gib kill --rounds 10 --fill-mib 1024
@@ -29,6 +32,10 @@ else
   program groups groups --rounds 100
   program shards shards
   program hostile hostile
+  program kill_classic kill --rounds 20 --engine classic
+  program groups_classic groups --rounds 20 --engine classic
+  program shards_classic shards --engine classic
+  program hostile_classic hostile --engine classic
 fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

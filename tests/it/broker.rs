@@ -70,6 +70,7 @@ impl Engine {
 
 /// The directory of one case, with its port: several brokers may live in it, one after another.
 pub(crate) struct Home {
+    engine: Engine,
     root: TempDir,
     port: u16,
     admin_port: u16,
@@ -77,7 +78,13 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new() -> Home {
+        Home::on(ENGINE)
+    }
+
+    /// For a case that needs a certain engine.
+    pub(crate) fn on(engine: Engine) -> Home {
         Home {
+            engine,
             root: tempfile::tempdir().unwrap(),
             port: free_port(),
             admin_port: free_port(),
@@ -115,7 +122,7 @@ impl Home {
 
     /// From its return on the broker begins no write.
     pub(crate) fn hold_disk(&self) {
-        if ENGINE == Engine::Classic {
+        if self.engine == Engine::Classic {
             // Each write looks for the sign.
             fs::write(self.stall_sign(), "").unwrap();
             return;
@@ -144,7 +151,7 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_corelog"));
         command.arg("serve");
         let own = [
-            format!("engine={}", ENGINE.name()),
+            format!("engine={}", self.engine.name()),
             format!("listeners=PLAINTEXT://127.0.0.1:{}", self.port),
             format!("log.dirs={}", self.data().display()),
             format!("admin.listener=127.0.0.1:{}", self.admin_port),

@@ -1,4 +1,4 @@
-//! The cases of `main.rs` on the classic engine, and what only that one has.
+//! The cases of `main.rs` on the classic engine, what only that one has, and what must be the same on both.
 #![allow(
     clippy::unwrap_used,
     reason = "what cannot be unwrapped is the case's failure"
@@ -14,3 +14,4 @@ const ENGINE: broker::Engine = broker::Engine::Classic;
 include!("cases.rs");
 
 mod classic_only;
+mod same_answers;

@@ -1,5 +1,5 @@
-//! The real binary, spoken to over real sockets: on the per-core engine here, on the classic one in `classic.rs`. The cases are the same (`cases.rs`),
-//! but for what is listed with its reason in `percore_only.rs` and `classic_only.rs`.
+//! The real binary, spoken to over real sockets: on the per-core engine here, on the classic one in `classic.rs`. The cases are the same (`cases.rs`);
+//! `classic_only.rs` has what is there on that engine only, and `same_answers.rs` holds the answers of both equal.
 //!
 //! Every case starts a broker of its own on an empty directory ([`broker::Home`]), sends raw frames made by the wire crate's codecs
 //! ([`client::Client`]) and ends the broker. Nothing waits for ever: sockets time out, polls have a deadline, and a broker that outlives its case

@@ -234,9 +234,10 @@ impl Processor {
         let Some(channel) = self.channels.get_mut(&token) else {
             return;
         };
-        channel.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
-        channel.writable |= event.is_writable();
         let gone = event.is_read_closed() || event.is_error();
+        // What has failed is found by trying.
+        channel.readable |= event.is_readable() || gone;
+        channel.writable |= event.is_writable() || event.is_error();
         if gone && channel.muted {
             // What waits for others would wait for nobody. Everything else is answered soon, and then the end is read.
             let link = Arc::clone(&channel.link);

@@ -16,6 +16,17 @@ pub(crate) struct Broker {
     pub(crate) answered_after: Duration,
 }
 
+/// Which broker is under test.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Tested {
+    /// The broker's binary [default: $`CORELOG_BIN`, else target/release/corelog].
+    #[arg(long)]
+    bin: Option<PathBuf>,
+    /// What it runs on [default: the broker's own].
+    #[arg(long)]
+    engine: Option<String>,
+}
+
 /// A directory of its own for a run: `data` and the broker's output.
 pub(crate) struct Home {
     path: PathBuf,
@@ -26,8 +37,10 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    pub(crate) fn new(bin: Option<PathBuf>, keep: bool, seed: u64) -> io::Result<Home> {
-        let bin = bin
+    pub(crate) fn new(tested: &Tested, keep: bool, seed: u64) -> io::Result<Home> {
+        let bin = tested
+            .bin
+            .clone()
             .or_else(|| std::env::var_os("CORELOG_BIN").map(PathBuf::from))
             .unwrap_or_else(|| PathBuf::from("target/release/corelog"));
         if !bin.exists() {
@@ -44,7 +57,11 @@ impl Home {
             keep,
             bin,
             port: free_port()?,
-            settings: Vec::new(),
+            settings: tested
+                .engine
+                .iter()
+                .map(|engine| format!("engine={engine}"))
+                .collect(),
         })
     }
 

@@ -3,12 +3,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
 
-use crate::broker::{Broker, Home};
+use crate::broker::{Broker, Home, Tested};
 use crate::connection::{Connection, fetch_body, produce_body, put_text, request};
 use crate::content;
 use crate::random::Random;
@@ -44,13 +43,8 @@ pub(crate) struct Size {
     pub(crate) frames: u32,
 }
 
-pub(crate) fn run(
-    bin: Option<PathBuf>,
-    seed: u64,
-    size: &Size,
-    skip: Option<&str>,
-) -> io::Result<()> {
-    let home = Home::new(bin, false, seed)?;
+pub(crate) fn run(tested: &Tested, seed: u64, size: &Size, skip: Option<&str>) -> io::Result<()> {
+    let home = Home::new(tested, false, seed)?;
     let outcome = scenes(&home, seed, size, skip);
     outcome.map_err(|error| {
         io::Error::other(format!(

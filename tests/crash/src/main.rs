@@ -19,7 +19,6 @@ mod random;
 mod rounds;
 mod timings;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -44,9 +43,8 @@ enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The broker's binary [default: $`CORELOG_BIN`, else target/release/corelog].
-    #[arg(long)]
-    bin: Option<PathBuf>,
+    #[command(flatten)]
+    tested: broker::Tested,
     /// What random choices begin with, printed by every run.
     #[arg(long)]
     seed: Option<u64>,
@@ -119,7 +117,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Kill(args) => rounds::run(&rounds::Plan {
             seed: seed(&args.common),
-            bin: args.common.bin,
+            tested: args.common.tested,
             keep: args.common.keep,
             rounds: args.rounds,
             partitions: args.partitions,
@@ -129,7 +127,7 @@ fn main() -> ExitCode {
         }),
         Command::Shards(args) => rounds::run(&rounds::Plan {
             seed: seed(&args.common),
-            bin: args.common.bin,
+            tested: args.common.tested,
             keep: args.common.keep,
             rounds: 2 * args.cycle.len() as u32,
             partitions: args.partitions,
@@ -139,7 +137,7 @@ fn main() -> ExitCode {
         }),
         Command::Groups(args) => groups::rounds::run(&groups::rounds::Plan {
             seed: seed(&args.common),
-            bin: args.common.bin,
+            tested: args.common.tested,
             keep: args.common.keep,
             rounds: args.rounds,
             groups: args.groups,
@@ -152,7 +150,7 @@ fn main() -> ExitCode {
                 connections: args.connections,
                 frames: args.frames,
             };
-            hostile::run(args.common.bin, seed, &size, args.skip.as_deref())
+            hostile::run(&args.common.tested, seed, &size, args.skip.as_deref())
         }
     };
     match outcome {

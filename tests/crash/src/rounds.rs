@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use corelog_wire::batch::{BatchBuilder, NewRecord};
 use corelog_wire::compress::Codec;
 
-use crate::broker::{Broker, Home};
+use crate::broker::{Broker, Home, Tested};
 use crate::connection::Connection;
 use crate::load::{self, Counts, Ending, Lane};
 use crate::random::Random;
@@ -41,7 +40,7 @@ enum End {
 
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) bin: Option<PathBuf>,
+    pub(crate) tested: Tested,
     pub(crate) keep: bool,
     pub(crate) rounds: u32,
     pub(crate) partitions: i32,
@@ -81,7 +80,7 @@ struct Report {
 }
 
 pub(crate) fn run(plan: &Plan) -> io::Result<()> {
-    let home = Home::new(plan.bin.clone(), plan.keep, plan.seed)?;
+    let home = Home::new(&plan.tested, plan.keep, plan.seed)?;
     let outcome = all_rounds(plan, &home);
     outcome.map_err(|error| {
         io::Error::other(format!(

@@ -1,14 +1,13 @@
 //! The rounds: members at work, an end in the middle of it, and what has to hold after the restart.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::member::{Member, SESSION_MS, TOPIC, check_committed};
 use super::stage::{Group, Stage};
-use crate::broker::{Broker, Home};
+use crate::broker::{Broker, Home, Tested};
 use crate::connection::Connection;
 use crate::random::Random;
 use crate::rounds::warn_of_panics;
@@ -19,7 +18,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) bin: Option<PathBuf>,
+    pub(crate) tested: Tested,
     pub(crate) keep: bool,
     pub(crate) rounds: u32,
     /// Groups that change all the time; two more are left alone.
@@ -37,7 +36,7 @@ struct Report {
 }
 
 pub(crate) fn run(plan: &Plan) -> io::Result<()> {
-    let home = Home::new(plan.bin.clone(), plan.keep, plan.seed)?.with(&[
+    let home = Home::new(&plan.tested, plan.keep, plan.seed)?.with(&[
         format!("group.min.session.timeout.ms={SESSION_MS}"),
         "group.initial.rebalance.delay.ms=300".to_owned(),
     ]);
