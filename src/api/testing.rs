@@ -172,6 +172,7 @@ fn settings(broker: &BrokerView) -> Settings {
         controller_endpoints: Vec::new(),
         log_dirs: vec![Uuid([9; 16])],
         snapshot_bytes: u64::MAX,
+        shutdown: corelog_shards::log::Shutdown::Clean,
         snapshot_interval_ms: u64::MAX,
         seed: 1,
     }

@@ -135,6 +135,7 @@ pub fn load(
         broker_endpoints: endpoints,
         controller_endpoints: Vec::new(),
         log_dirs,
+        shutdown,
         snapshot_bytes: config.snapshot_after_bytes,
         snapshot_interval_ms: config.snapshot_after_ms,
         seed: random_u64(),

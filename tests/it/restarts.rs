@@ -142,6 +142,54 @@ fn five_batches_of_a_producer_are_known_after_a_kill_and_after_a_stop() {
     broker.stop();
 }
 
+/// Where the newest epoch of partition 0 up to `epoch` ends: (epoch, end).
+fn epoch_end(client: &mut Client, topic: &Topic, epoch: i32) -> (i32, i64) {
+    use corelog_wire::messages::offset_for_leader_epoch::{
+        Request, RequestTopics, RequestTopicsPartitions,
+    };
+    let partition = RequestTopicsPartitions {
+        partition: 0,
+        current_leader_epoch: -1,
+        leader_epoch: epoch,
+    };
+    let request = Request {
+        replica_id: -1,
+        topics: vec![RequestTopics {
+            topic: topic.name.clone(),
+            partitions: vec![partition],
+        }],
+    };
+    let answer = client.call(&request, 4);
+    let found = &answer.topics[0].partitions[0];
+    assert_eq!(found.error_code, 0);
+    (found.leader_epoch, found.end_offset)
+}
+
+/// A power cut may take a log's end; only a new epoch tells a reader that was further (4.4, F-8).
+#[test]
+fn leaders_lead_in_a_new_epoch_after_a_kill_but_not_after_a_stop() {
+    let home = Home::new();
+    let broker = home.start(2, &[]);
+    let mut client = broker.connect();
+    let topic = create(&mut client, "epochs", 1);
+    append(&mut client, &topic, 0, &values("before", 3));
+    assert_eq!(epoch_end(&mut client, &topic, 0), (0, 3));
+    broker.stop();
+    let broker = home.start(2, &[]);
+    let mut client = broker.connect();
+    await_leaders(&mut client, &topic);
+    append(&mut client, &topic, 0, &values("stopped", 2));
+    assert_eq!(epoch_end(&mut client, &topic, 0), (0, 5));
+    broker.kill();
+    let broker = home.start(2, &[]);
+    let mut client = broker.connect();
+    await_leaders(&mut client, &topic);
+    append(&mut client, &topic, 0, &values("killed", 1));
+    assert_eq!(epoch_end(&mut client, &topic, 0), (0, 5));
+    assert_eq!(epoch_end(&mut client, &topic, 1), (1, 6));
+    broker.stop();
+}
+
 #[test]
 fn topics_and_their_settings_survive_a_kill() {
     let home = Home::new();

@@ -164,7 +164,7 @@ impl Controller {
         let incarnation = self.random.uuid();
         let registration = start::register_broker(&self.settings, incarnation, self.log.log_end());
         self.append(now, &registration, out);
-        let elections = start::elect(self.replay.working(), self.settings.identity.node_id);
+        let elections = start::elect(self.replay.working(), &self.settings);
         for piece in elections.chunks(BATCH_RECORDS_MAX) {
             self.append(now, piece, out);
         }

@@ -1,6 +1,7 @@
 //! What the controller has to know of this node's configuration.
 
 use crate::base::ids::{Text, Uuid};
+use crate::log::Shutdown;
 use crate::metadata::{Endpoint, Identity};
 
 #[derive(Debug, Clone)]
@@ -17,6 +18,8 @@ pub struct Settings {
     pub controller_endpoints: Vec<Endpoint>,
     /// The ids of the log directories that are online, sorted.
     pub log_dirs: Vec<Uuid>,
+    /// How the log directories were left: after anything but a clean stop, leaders lead in a new epoch.
+    pub shutdown: Shutdown,
     /// `metadata.log.max.record.bytes.between.snapshots` and `metadata.log.max.snapshot.interval.ms`.
     pub snapshot_bytes: u64,
     pub snapshot_interval_ms: u64,

@@ -7,6 +7,7 @@ use corelog_wire::records::metadata::{
 
 use super::Settings;
 use crate::base::ids::{Text, Uuid};
+use crate::log::Shutdown;
 use crate::metadata::features::{
     CONTROLLER_REGISTRATION_SINCE, METADATA_VERSION, METADATA_VERSION_MAX, SUPPORTED,
 };
@@ -95,13 +96,22 @@ pub(super) fn register_broker(
     vec![registration, unfencing]
 }
 
-/// Elections that the unfencing of `broker` makes possible: a controlled shutdown left these partitions without a leader
+/// Elections that the unfencing of this broker makes possible: a controlled shutdown left these partitions without a leader
 /// (kafka.md 9.4). The leader must come from the ISR, or from the ELR, or be allowed to be unclean.
-pub(super) fn elect(image: &Image, broker: i32) -> Vec<MetadataRecord> {
+///
+/// What this broker leads already it leads in a new epoch, unless it was stopped cleanly: its logs may have lost their ends, and only by the
+/// epoch can a reader that was further (F-8, 4.4) tell that other records have their offsets now.
+pub(super) fn elect(image: &Image, settings: &Settings) -> Vec<MetadataRecord> {
+    let broker = settings.identity.node_id;
     let mut records = Vec::new();
     for topic in image.sorted_topics() {
         for (meta, partition) in topic.partitions.iter().zip(0..) {
-            if let Some(mut change) = election(image, meta, broker, &topic.config) {
+            let change = if meta.leader == broker && settings.shutdown != Shutdown::Clean {
+                Some(lead(broker))
+            } else {
+                election(image, meta, broker, &topic.config)
+            };
+            if let Some(mut change) = change {
                 change.partition_id = partition;
                 change.topic_id = topic.id;
                 records.push(MetadataRecord::PartitionChange(change));
@@ -109,6 +119,14 @@ pub(super) fn elect(image: &Image, broker: i32) -> Vec<MetadataRecord> {
         }
     }
     records
+}
+
+/// Naming a leader begins an epoch, also if it was the leader before.
+fn lead(broker: i32) -> PartitionChangeRecord {
+    PartitionChangeRecord {
+        leader: broker,
+        ..PartitionChangeRecord::default()
+    }
 }
 
 fn election(
@@ -123,10 +141,7 @@ fn election(
     if is_led || meta.leader == broker || !meta.replicas.contains(&broker) {
         return None;
     }
-    let mut change = PartitionChangeRecord {
-        leader: broker,
-        ..PartitionChangeRecord::default()
-    };
+    let mut change = lead(broker);
     if meta.isr.contains(&broker) {
         return Some(change);
     }
@@ -173,13 +188,26 @@ mod tests {
     }
 
     fn elected(isr: &[i32], elr: &[i32], leader: i32) -> (i32, i32, Vec<i32>, Vec<i32>) {
+        elected_after(Shutdown::Clean, isr, elr, leader)
+    }
+
+    fn elected_after(
+        shutdown: Shutdown,
+        isr: &[i32],
+        elr: &[i32],
+        leader: i32,
+    ) -> (i32, i32, Vec<i32>, Vec<i32>) {
         let mut replay = image_with_broker();
         let topic = MetadataRecord::Topic(TopicRecord {
             name: Text::from_static("t"),
             topic_id: Uuid([1; 16]),
         });
         apply_all(&mut replay, &[topic, partition(isr, elr, leader)]);
-        let records = elect(replay.working(), 1);
+        let settings = Settings {
+            shutdown,
+            ..settings()
+        };
+        let records = elect(replay.working(), &settings);
         apply_all(&mut replay, &records);
         let topic = replay.working().topic("t").expect("created").clone();
         let meta = &topic.partitions[0];
@@ -205,6 +233,16 @@ mod tests {
             (1, 4, vec![1], vec![]),
             "leads already"
         );
+    }
+
+    #[test]
+    fn after_a_crash_a_leader_leads_in_a_new_epoch() {
+        for shutdown in [Shutdown::Crashed, Shutdown::CrashedElsewhere] {
+            let again = elected_after(shutdown, &[1], &[], 1);
+            assert_eq!(again, (1, 5, vec![1], vec![]), "{shutdown:?}");
+            let back = elected_after(shutdown, &[1], &[], -1);
+            assert_eq!(back, (1, 5, vec![1], vec![]), "{shutdown:?}");
+        }
     }
 
     #[test]

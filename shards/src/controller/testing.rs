@@ -10,6 +10,7 @@ use super::request::Ask;
 use super::start::register_broker;
 use crate::base::ids::{Text, Uuid};
 use crate::base::random::Random;
+use crate::log::Shutdown;
 use crate::metadata::{Endpoint, Identity, Replay};
 
 pub(super) fn settings() -> Settings {
@@ -32,6 +33,7 @@ pub(super) fn settings() -> Settings {
         }],
         controller_endpoints: Vec::new(),
         log_dirs: vec![Uuid([9; 16])],
+        shutdown: Shutdown::Clean,
         snapshot_bytes: 20 << 20,
         snapshot_interval_ms: 3_600_000,
         seed: 1,

@@ -48,14 +48,14 @@ pub struct Truth {
     pub batches: BTreeMap<i64, Batch>,
     pub end: i64,
     sequences: BTreeSet<(i64, i16, i32)>,
+    /// Which batch was ever given this offset in this leader epoch.
+    given: BTreeMap<(i64, i32), u64>,
     floor_kill: i64,
     floor_power: i64,
     /// Compared with the disk in this run of the broker.
     pub written_seen: i64,
     pub synced_seen: i64,
     pub high_watermark_seen: i64,
-    /// Its end when this run of the broker opened it.
-    opened_at: i64,
 }
 
 impl Truth {
@@ -66,12 +66,12 @@ impl Truth {
             batches: BTreeMap::new(),
             end: 0,
             sequences: BTreeSet::new(),
+            given: BTreeMap::new(),
             floor_kill: 0,
             floor_power: 0,
             written_seen: 0,
             synced_seen: 0,
             high_watermark_seen: 0,
-            opened_at: 0,
         }
     }
 
@@ -81,22 +81,16 @@ impl Truth {
         (offset < batch.end).then_some((*base, batch))
     }
 
-    /// Whether this batch of an idempotent producer is the next one, or its newest, or among its last five as far as they came in this run of the
-    /// broker: of earlier ones a producer snapshot knows only the newest (I-2, I-5, I-9).
+    /// Whether this batch of an idempotent producer is the next one, or among its last five (I-2, I-5, I-10).
     pub fn has_to_take(&self, producer: (i64, i16), sequence: i32, uid: u64) -> bool {
         let of = |(base, batch): (&i64, &Batch)| {
             let (id, epoch, first) = batch.sequence?;
             let end = first + (batch.end - base) as i32;
-            ((id, epoch) == producer).then_some((end, batch.uid, *base >= self.opened_at))
+            ((id, epoch) == producer).then_some((end, batch.uid))
         };
         let newest: Vec<_> = self.batches.iter().rev().filter_map(of).take(5).collect();
-        let is_next = newest
-            .first()
-            .is_some_and(|(end, there, _)| *end == sequence || *there == uid);
-        is_next
-            || newest
-                .iter()
-                .any(|(_, there, remembered)| *remembered && *there == uid)
+        let is_next = newest.first().is_some_and(|(end, _)| *end == sequence);
+        is_next || newest.iter().any(|(_, there)| *there == uid)
     }
 }
 
@@ -176,6 +170,13 @@ impl Oracle {
             self.sent.contains(&uid) || is_internal(topic),
             "a log holds only what was sent: {log:?} offset {}",
             header.base_offset
+        );
+        let place = (header.base_offset, header.partition_leader_epoch);
+        must!(
+            *truth.given.entry(place).or_insert(uid) == uid,
+            "a reader can tell that a log was cut: {log:?} has another batch at {} in epoch {} than before",
+            place.0,
+            place.1
         );
         let sequence = header.has_producer().then_some((
             header.producer_id,
@@ -259,7 +260,6 @@ impl Oracle {
             stays
         });
         truth.end = log_end;
-        truth.opened_at = log_end;
         Ok(())
     }
 

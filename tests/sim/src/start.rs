@@ -289,6 +289,7 @@ impl World {
             }],
             controller_endpoints: Vec::new(),
             log_dirs: vec![Uuid([9; 16])],
+            shutdown: self.shutdown,
             snapshot_bytes: 4_000,
             snapshot_interval_ms: 60_000,
             seed: self.seeded.number(),
