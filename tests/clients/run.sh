@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the real clients against a broker.   run.sh [--bootstrap HOST:PORT] [python|shell|java|node|go|rust|cross|golden|tools ...]
+# Runs the real clients against a broker.   run.sh [--bootstrap HOST:PORT] [python|shell|java|node|go|rust|cross|golden|tools|groups ...]
 # Without --bootstrap it starts target/release/corelog (or CORELOG_BIN) on a free port with a new data directory, stops it at the end and
 # lets Kafka's kafka-dump-log read what it left. install.sh brings the clients; what is not installed is SKIP. ONLY=word,word
 # picks cases by name. Ends with `N passed, N failed, N skipped`; exit status 1 if anything failed.
@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 env=$here/.env
 bootstrap=""
 if [ "${1:-}" = --bootstrap ]; then bootstrap=$2; shift 2; fi
-[ $# -gt 0 ] || set -- python shell java node go rust cross golden tools
+[ $# -gt 0 ] || set -- python shell java node go rust cross golden tools groups
 export KAFKA_LIBS=${KAFKA_LIBS:-$env/kafka}
 scratch=$(mktemp -d)
 broker_pid=""
@@ -37,13 +37,13 @@ program() {
 missing() { skipped=$((skipped + 1)); echo "SKIP $1: not installed ($here/install.sh $2)"; }
 
 # These start brokers of their own.
-own_brokers=" golden tools "
+own_brokers=" golden tools groups "
 needs_broker=""
 for runtime in "$@"; do [[ $own_brokers == *" $runtime "* ]] || needs_broker=1; done
 if [ -z "$bootstrap" ] && [ -n "$needs_broker" ]; then
   [ -x "$CORELOG_BIN" ] || { echo "no broker at $CORELOG_BIN: cargo build --release, or set CORELOG_BIN" >&2; exit 2; }
   port=$(free_port) || exit 2
-  start_broker "$port" "$scratch/data" "$scratch/broker.log" || exit 1
+  start_broker "$port" "$scratch/data" "$scratch/broker.log" group.initial.rebalance.delay.ms=0 || exit 1
   bootstrap=127.0.0.1:$port
   own=1
 fi
@@ -74,6 +74,8 @@ for runtime in "$@"; do
     tools)
       program sidebyside python3 "$here/tools/sidebyside.py"
       program handover python3 "$here/tools/handover.py" ;;
+    groups)
+      if [ -x "$env/python/bin/python" ]; then program groups "$env/python/bin/python" "$here/groups/groups.py"; else missing groups python; fi ;;
     *) echo "unknown runtime $runtime" >&2; exit 2 ;;
   esac
 done

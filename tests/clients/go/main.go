@@ -1,4 +1,4 @@
-// franz-go: franz test|produce|consume HOST:PORT ...   (see ../README.md)
+// franz-go: franz test|produce|consume|member HOST:PORT ...   (see ../README.md)
 package main
 
 import (
@@ -518,6 +518,8 @@ func main() {
 	switch {
 	case os.Args[1] == "test":
 		os.Exit(test())
+	case os.Args[1] == "member":
+		member(os.Args[3:])
 	case os.Args[1] == "produce" && len(os.Args) == 6:
 		count, err := strconv.Atoi(os.Args[5])
 		fail(err)

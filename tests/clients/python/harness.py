@@ -3,9 +3,12 @@
 A case is a function marked with @case; it fails by raising and skips by raising Skip.
 """
 
+import collections
+import concurrent.futures
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import uuid
@@ -63,38 +66,66 @@ def _alarm(_signal, _frame):
     raise TooLong()
 
 
-def run_cases(suite, cleanup=None):
-    """Runs the cases whose names contain one of the words in ONLY (all without it); exits with 1 if one failed."""
+def wanted(suite):
+    """The cases whose names contain one of the words in ONLY; all without it."""
     words = [w for w in os.environ.get("ONLY", "").split(",") if w]
-    passed = failed = skipped = 0
-    signal.signal(signal.SIGALRM, _alarm)
-    for name, limit_s, function in CASES:
-        if words and not any(w in f"{suite}/{name}" for w in words):
-            continue
+    return [c for c in CASES if not words or any(w in f"{suite}/{c[0]}" for w in words)]
+
+
+class Tally:
+    def __init__(self, suite):
+        self.suite = suite
+        self.counts = collections.Counter()
+        self.lock = threading.Lock()
+
+    def run(self, name, limit_s, function):
+        """Runs a case and prints its line."""
         start = time.monotonic()
-        signal.alarm(limit_s)
         try:
             function()
-            passed += 1
-            line = f"PASS {suite}/{name}"
+            how, why = "PASS", ""
         except Skip as e:
-            skipped += 1
-            line = f"SKIP {suite}/{name}: {e}"
+            how, why = "SKIP", f": {e}"
         except TooLong:
-            failed += 1
-            line = f"FAIL {suite}/{name}: took more than {limit_s} s"
+            how, why = "FAIL", f": took more than {limit_s} s"
         except Exception as e:
-            failed += 1
             at = traceback.extract_tb(e.__traceback__)[-1]
-            line = f"FAIL {suite}/{name}: {type(e).__name__}: {short(str(e), 400)} ({os.path.basename(at.filename)}:{at.lineno})"
+            how, why = "FAIL", f": {type(e).__name__}: {short(str(e), 400)} ({os.path.basename(at.filename)}:{at.lineno})"
             if os.environ.get("TRACE"):
                 traceback.print_exc()
+        with self.lock:
+            self.counts[how] += 1
+            print(f"{how} {self.suite}/{name}{why} [{time.monotonic() - start:.1f} s]", flush=True)
+
+    @property
+    def failed(self):
+        return self.counts["FAIL"]
+
+    def close(self):
+        print(f"{self.counts['PASS']} passed, {self.failed} failed, {self.counts['SKIP']} skipped", flush=True)
+
+
+def run_cases(suite, cleanup=None):
+    """Runs the wanted cases, each with its limit of time; exits with 1 if one failed."""
+    tally = Tally(suite)
+    signal.signal(signal.SIGALRM, _alarm)
+    for name, limit_s, function in wanted(suite):
+        signal.alarm(limit_s)
+        try:
+            tally.run(name, limit_s, function)
         finally:
             signal.alarm(0)
-        print(f"{line} [{time.monotonic() - start:.1f} s]", flush=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
-    sys.stdout.flush()
+    tally.close()
     if cleanup and not os.environ.get("KEEP"):
         cleanup()
     # Clients keep threads of their own; what they would do after the last case is not tested.
-    os._exit(1 if failed else 0)
+    os._exit(1 if tally.failed else 0)
+
+
+def run_together(suite, at_once):
+    """Runs the wanted cases, some of them at once: each has to bound its own waits. The number that failed."""
+    tally = Tally(suite)
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(lambda c: tally.run(*c), wanted(suite)))
+    tally.close()
+    return tally.failed
