@@ -2,10 +2,11 @@
 
 use std::io;
 
+use corelog_io::disk::dir::LockError;
+
 use super::client::ClientError;
 use crate::config::ConfigError;
 use crate::config::format::FormatError;
-use crate::config::lock::LockError;
 use crate::console::ConsoleError;
 
 #[derive(Debug, thiserror::Error)]

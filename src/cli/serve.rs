@@ -4,13 +4,13 @@
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use corelog_io::disk::dir::DirLock;
 use corelog_shards::controller::bootstrap_checkpoint;
 
 use super::args::{Engine, FormatArgs, LogFormat, ServeArgs, SettingsArgs};
 use super::failure::Failure;
 use super::{logging, print};
 use crate::config::format::{self, Identity, Unformatted};
-use crate::config::lock::DirLock;
 use crate::config::{BrokerConfig, Settings};
 use crate::console::Console;
 use crate::engine;
@@ -76,7 +76,13 @@ fn identify(
         .iter()
         .map(|dir| DirLock::take(dir))
         .collect::<Result<Vec<DirLock>, _>>()?;
-    let plan = format::plan(&dirs, config.node_id, cluster_id, unformatted)?;
+    let plan = format::plan(
+        &dirs,
+        &config.metadata_log_dir,
+        config.node_id,
+        cluster_id,
+        unformatted,
+    )?;
     plan.carry_out(&config.metadata_log_dir, &bootstrap_checkpoint(now_ms()))?;
     for dir in plan.unformatted() {
         tell(dir.display().to_string())?;

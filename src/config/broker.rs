@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::cores;
+use corelog_io::cpu;
+
 use super::listeners::Listeners;
 use super::memory::{self, MemoryPlan};
 use super::settings::{ConfigError, Settings};
@@ -253,7 +254,8 @@ fn core_list(settings: &Settings, problems: &mut Vec<String>) -> Option<Vec<usiz
     let text = settings
         .effective("cores")
         .filter(|text| !text.is_empty())?;
-    let parsed = cores::parse(&text).map_err(|why| ConfigError::one(format!("cores: {why}")));
+    let parsed = cpu::parse_core_list(&text, &cpu::allowed_cores());
+    let parsed = parsed.map_err(|why| ConfigError::one(format!("cores: {why}")));
     collect(parsed, problems)
 }
 
@@ -362,12 +364,13 @@ mod tests {
 
     #[test]
     fn minus_one_and_null_become_none() {
+        let core = cpu::allowed_cores()[0];
         let config = config(&[
             ("socket.send.buffer.bytes", "-1"),
             ("connections.max.idle.ms", "-1"),
             ("admin.listener", ""),
             ("shards", "4"),
-            ("cores", "0,2-3"),
+            ("cores", &core.to_string()),
             ("max.connections.per.ip.overrides", "127.0.0.1:5,[::1]:6"),
         ])
         .unwrap();
@@ -376,7 +379,7 @@ mod tests {
         assert_eq!(config.connections.max_per_ip_overrides.len(), 2);
         assert_eq!(config.admin_listener, None);
         assert_eq!(config.shards, Some(4));
-        assert_eq!(config.cores, Some(vec![0, 2, 3]));
+        assert_eq!(config.cores, Some(vec![core]));
     }
 
     #[test]
@@ -392,7 +395,7 @@ mod tests {
             ("controller.quorum.voters", "1@a:1,2@b:1", "only controller"),
             ("log.dirs", "a,a", "stands twice"),
             ("log.dirs", "", "no directory"),
-            ("cores", "x", "no list of cores"),
+            ("cores", "x", "neither a core nor a range"),
             ("max.connections.per.ip.overrides", "localhost", "no pair"),
         ] {
             let error = config(&[(name, value)]).unwrap_err().to_string();

@@ -46,7 +46,7 @@ pub enum FormatError {
     Meta(#[from] MetaError),
     #[error("{0}")]
     Refused(String),
-    #[error("cannot {what} {}: {why}; check that the directory exists and that this user may write to it", path.display())]
+    #[error("cannot {what} {}: {why}; check that the directory above it exists, that no file has its name, and that this user may write to it", path.display())]
     Io {
         what: &'static str,
         path: PathBuf,
@@ -57,6 +57,7 @@ pub enum FormatError {
 /// Compares the directories with each other and with what is wanted. `cluster_id`: `None` = as found, else a random one.
 pub fn plan(
     dirs: &[PathBuf],
+    metadata_dir: &Path,
     node_id: i32,
     cluster_id: Option<&str>,
     unformatted: Unformatted,
@@ -68,6 +69,9 @@ pub fn plan(
             refuse_unless_empty(dir)?;
         }
         found.push(meta);
+    }
+    if unformatted == Unformatted::FormatIfEmpty {
+        refuse_lost_metadata(dirs, &found, metadata_dir)?;
     }
     let known = found.iter().flatten().next();
     let cluster_id = match (cluster_id, known) {
@@ -204,6 +208,27 @@ fn refuse_strangers(
 }
 
 /// Files are no obstacle (a fresh file system has lost+found, an editor leaves things): logs are.
+/// An empty metadata directory beside others that are not: with new metadata, the topics of the others would be strays.
+fn refuse_lost_metadata(
+    dirs: &[PathBuf],
+    found: &[Option<MetaProperties>],
+    metadata_dir: &Path,
+) -> Result<(), FormatError> {
+    let with_meta = || dirs.iter().zip(found);
+    let lost = with_meta().any(|(dir, meta)| dir == metadata_dir && meta.is_none());
+    let known = with_meta().find_map(|(dir, meta)| meta.as_ref().map(|meta| (dir, meta)));
+    match known {
+        Some((other, meta)) if lost => Err(FormatError::Refused(format!(
+            "{} shall hold the metadata but has no {FILE_NAME}, while {} belongs to cluster {}; if it is a disk, mount it, or restore it from a \
+             copy; run format to begin with empty metadata, which gives up the topics of the other directories",
+            metadata_dir.display(),
+            other.display(),
+            meta.cluster_id
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn refuse_unless_empty(dir: &Path) -> Result<(), FormatError> {
     let problem = |why| FormatError::Io {
         what: "list",
@@ -246,15 +271,28 @@ mod tests {
     }
 
     fn formatted(paths: &[PathBuf], node_id: i32, cluster: Option<&str>) -> Identity {
-        let plan = plan(paths, node_id, cluster, Unformatted::FormatIfEmpty).unwrap();
+        let plan = plan(
+            paths,
+            &paths[0],
+            node_id,
+            cluster,
+            Unformatted::FormatIfEmpty,
+        )
+        .unwrap();
         plan.carry_out(&paths[0], b"records").unwrap();
         plan.identity
     }
 
     fn refused(paths: &[PathBuf], node_id: i32, cluster: Option<&str>) -> String {
-        plan(paths, node_id, cluster, Unformatted::FormatIfEmpty)
-            .unwrap_err()
-            .to_string()
+        plan(
+            paths,
+            &paths[0],
+            node_id,
+            cluster,
+            Unformatted::FormatIfEmpty,
+        )
+        .unwrap_err()
+        .to_string()
     }
 
     #[test]
@@ -272,7 +310,14 @@ mod tests {
     fn formatting_twice_changes_nothing() {
         let dirs = dirs(2);
         let first = formatted(&dirs.paths, 7, Some("mine"));
-        let again = plan(&dirs.paths, 7, None, Unformatted::FormatIfEmpty).unwrap();
+        let again = plan(
+            &dirs.paths,
+            &dirs.paths[0],
+            7,
+            None,
+            Unformatted::FormatIfEmpty,
+        )
+        .unwrap();
         assert_eq!(again.identity, first);
         assert_eq!(again.unformatted().count(), 0);
     }
@@ -284,6 +329,21 @@ mod tests {
         let all = formatted(&dirs.paths, 7, None);
         assert_eq!(all.cluster_id, first.cluster_id);
         assert_eq!(all.directory_ids[..2], first.directory_ids);
+    }
+
+    #[test]
+    fn a_metadata_directory_that_is_lost_is_not_made_anew() {
+        let dirs = dirs(2);
+        let first = formatted(&dirs.paths, 7, None);
+        std::fs::remove_dir_all(&dirs.paths[0]).unwrap();
+        create_dirs(&dirs.paths).unwrap();
+        let why = refused(&dirs.paths, 7, None);
+        assert!(
+            why.contains("d0 shall hold the metadata") && why.contains("mount it"),
+            "{why}"
+        );
+        let plan = plan(&dirs.paths, &dirs.paths[0], 7, None, Unformatted::Format);
+        assert_eq!(plan.unwrap().identity.cluster_id, first.cluster_id);
     }
 
     #[test]
@@ -318,7 +378,7 @@ mod tests {
         assert!(
             refused(&dirs.paths, 7, None).contains("holds the log topic-0 but no meta.properties")
         );
-        assert!(plan(&dirs.paths, 7, None, Unformatted::Format).is_ok());
+        assert!(plan(&dirs.paths, &dirs.paths[0], 7, None, Unformatted::Format).is_ok());
     }
 
     #[test]

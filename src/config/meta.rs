@@ -22,7 +22,10 @@ pub struct MetaProperties {
 
 /// Why a file can't be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {why}", path.display())]
+#[error(
+    "{}: {why}; restore the file from a copy, or remove it and run corelog format with the node.id and the --cluster-id that the directory had",
+    path.display()
+)]
 pub struct MetaError {
     pub path: PathBuf,
     pub why: String,

@@ -11,14 +11,12 @@ pub mod value;
 
 pub mod settings;
 
-pub mod cores;
 pub mod listeners;
 pub mod memory;
 
 pub mod broker;
 
 pub mod format;
-pub mod lock;
 pub mod meta;
 
 pub use broker::{BrokerConfig, EngineKind};

@@ -45,8 +45,9 @@ pub(super) fn bind(config: &BrokerConfig) -> Result<Bound, ServeError> {
             address: listener.to_string(),
             why,
         };
-        let address =
-            resolve(&listener.host, listener.port).map_err(|error| failed(error.to_string()))?;
+        let address = resolve(&listener.host, listener.port).map_err(|error| {
+            failed(format!("{error}; set listeners to an address of this host"))
+        })?;
         let options = ListenerConfig {
             backlog: config.connections.backlog,
             send_buffer: config

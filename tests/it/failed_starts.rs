@@ -64,6 +64,11 @@ fn a_bad_value_is_told_with_the_property_and_what_would_do() {
         ),
         ("listeners=PLAINTEXT//nowhere", ["listeners", "nowhere"]),
         ("engine=blocking", ["engine", "percore"]),
+        (
+            "cores=9999",
+            ["cores: core 9999 is not among those", "change the list"],
+        ),
+        ("cores=0-", ["cores", "2-5"]),
     ] {
         let home = Home::new();
         fails_with(&home, &[setting], &parts);
@@ -105,6 +110,25 @@ fn a_directory_of_another_cluster_is_refused() {
 }
 
 #[test]
+fn a_directory_that_is_named_twice_is_refused() {
+    let home = Home::new();
+    fs::create_dir(home.path("a")).unwrap();
+    std::os::unix::fs::symlink(home.path("a"), home.path("b")).unwrap();
+    let both = format!(
+        "log.dirs={},{}",
+        home.path("a").display(),
+        home.path("b").display()
+    );
+    fails_with(
+        &home,
+        &[&both],
+        &["stands twice in log.dirs", home.path("b").to_str().unwrap()],
+    );
+    home.start(1, &[&format!("log.dirs={}", home.path("a").display())])
+        .stop();
+}
+
+#[test]
 fn a_directory_of_another_node_is_refused() {
     let home = Home::new();
     home.start(1, &["node.id=1"]).stop();
@@ -113,6 +137,48 @@ fn a_directory_of_another_node_is_refused() {
         &["node.id=2", "controller.quorum.voters="],
         &["node.id", "1", "2"],
     );
+}
+
+#[test]
+fn a_start_does_not_put_new_metadata_beside_old_topics() {
+    let home = Home::new();
+    let dirs = [home.path("a"), home.path("b")];
+    let both = format!("log.dirs={},{}", dirs[0].display(), dirs[1].display());
+    home.start(1, &[&both]).stop();
+    fs::remove_dir_all(&dirs[0]).unwrap();
+    let before = files(&dirs[1]);
+    fails_with(
+        &home,
+        &[&both],
+        &[dirs[0].to_str().unwrap(), "metadata", "mount it", "format"],
+    );
+    assert_eq!(files(&dirs[1]), before);
+}
+
+#[test]
+fn a_damaged_identity_is_told_with_the_way_out() {
+    let home = Home::new();
+    home.start(1, &[]).stop();
+    let path = home.data().join("meta.properties");
+    fs::write(&path, "garbage\n").unwrap();
+    fails_with(
+        &home,
+        &[],
+        &[path.to_str().unwrap(), "version is missing", "restore"],
+    );
+    assert_eq!(fs::read_to_string(&path).unwrap(), "garbage\n");
+}
+
+#[test]
+fn an_address_that_is_not_ours_is_told() {
+    let home = Home::new();
+    let listener = "listeners=PLAINTEXT://no-such-host.invalid:9092";
+    fails_with(
+        &home,
+        &[listener],
+        &["no-such-host.invalid", "set listeners to an address"],
+    );
+    assert!(!home.data().exists());
 }
 
 #[test]

@@ -164,18 +164,21 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 /// Why a directory could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    #[error("{} is locked by process {pid}: a Kafka or corelog broker uses this log directory; stop it or set log.dirs", .path.display())]
-    HeldBy { path: PathBuf, pid: i32 },
-    #[error("{} is locked by this process already: each log directory may be named once in log.dirs", .path.display())]
-    HeldByUs { path: PathBuf },
-    #[error(transparent)]
-    Io(#[from] io::Error),
+    #[error("{} is in use by process {pid}; stop that process, or give this one directories of its own in log.dirs", .dir.display())]
+    HeldBy { dir: PathBuf, pid: i32 },
+    #[error("{} stands twice in log.dirs, by another path; give each directory once", .dir.display())]
+    HeldByUs { dir: PathBuf },
+    #[error("cannot lock {}: {why}; check that this user may write to the directory", .dir.display())]
+    Io { dir: PathBuf, why: io::Error },
 }
+
+/// The file of a log directory that its broker locks (kafka.md 5.1).
+const LOCK_FILE: &str = ".lock";
 
 /// Lock files of this process, by device and inode: record locks do not exclude their own process.
 static HELD: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
-/// An exclusive lock on a file, as the JVM's `FileChannel.lock` takes it (fcntl on the whole file), so
+/// An exclusive lock on a log directory, as the JVM's `FileChannel.lock` takes it (fcntl on the whole file `.lock`), so
 /// that Kafka and corelog exclude each other. Ends with the value or the process.
 ///
 /// The process must not open and close this file elsewhere: closing any descriptor of it ends the lock.
@@ -188,22 +191,25 @@ pub struct DirLock {
 
 impl DirLock {
     /// Takes the lock; the file is made when it is missing, and left when the lock ends, as Kafka does.
-    pub fn take(path: &Path) -> Result<Self, LockError> {
+    pub fn take(dir: &Path) -> Result<Self, LockError> {
+        let problem = |why| LockError::Io {
+            dir: dir.to_owned(),
+            why,
+        };
+        let path = dir.join(LOCK_FILE);
         // Looked up before opening: closing another descriptor would end a lock that is held.
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(metadata) = fs::metadata(path)
+        if let Ok(metadata) = fs::metadata(&path)
             && held.contains(&identity(&metadata))
         {
             return Err(LockError::HeldByUs {
-                path: path.to_owned(),
+                dir: dir.to_owned(),
             });
         }
         let mut options = fs::File::options();
         options.read(true).write(true).create(true).truncate(false);
-        let file = options
-            .open(path)
-            .map_err(|error| named(path, "open", error))?;
-        let identity = identity(&file.metadata()?);
+        let file = options.open(&path).map_err(problem)?;
+        let identity = identity(&file.metadata().map_err(problem)?);
         loop {
             let Err(error) = record_lock(&file, libc::F_SETLK) else {
                 held.insert(identity);
@@ -213,14 +219,13 @@ impl DirLock {
                 });
             };
             if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
-                return Err(named(path, "lock", error).into());
+                return Err(problem(error));
             }
-            let holder =
-                record_lock(&file, libc::F_GETLK).map_err(|error| named(path, "lock", error))?;
+            let holder = record_lock(&file, libc::F_GETLK).map_err(problem)?;
             // Unlocked: it went away in between, so try again.
             if i32::from(holder.l_type) != libc::F_UNLCK {
                 return Err(LockError::HeldBy {
-                    path: path.to_owned(),
+                    dir: dir.to_owned(),
                     pid: holder.l_pid,
                 });
             }
@@ -321,21 +326,19 @@ mod tests {
     #[test]
     fn a_directory_is_locked_once_in_a_process() {
         let dir = TestDir::new();
-        let path = dir.path().join(".lock");
-        let lock = DirLock::take(&path).unwrap();
-        assert!(matches!(
-            DirLock::take(&path),
-            Err(LockError::HeldByUs { .. })
-        ));
+        let lock = DirLock::take(dir.path()).unwrap();
+        let again = DirLock::take(dir.path());
+        assert!(matches!(again, Err(LockError::HeldByUs { .. })));
         drop(lock);
-        assert!(DirLock::take(&path).is_ok());
+        assert!(DirLock::take(dir.path()).is_ok());
+        let path = dir.path().join(LOCK_FILE);
         assert!(path.exists(), "the file stays, as Kafka's does");
     }
 
     #[test]
     fn a_lock_of_another_process_is_refused_with_its_pid() {
         let dir = TestDir::new();
-        let path = dir.path().join(".lock");
+        let path = dir.path().join(LOCK_FILE);
         fs::write(&path, b"").unwrap();
         let script = "import fcntl,sys,time\nf=open(sys.argv[1],'r+')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('held',flush=True)\nsys.stdin.read()";
         let child = std::process::Command::new("python3")
@@ -349,12 +352,12 @@ mod tests {
         let mut output = io::BufReader::new(child.stdout.take().unwrap());
         io::BufRead::read_line(&mut output, &mut line).unwrap();
         assert_eq!(line, "held\n");
-        match DirLock::take(&path) {
+        match DirLock::take(dir.path()) {
             Err(LockError::HeldBy { pid, .. }) => assert_eq!(pid as u32, child.id()),
             other => panic!("{other:?}"),
         }
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(DirLock::take(&path).is_ok());
+        assert!(DirLock::take(dir.path()).is_ok());
     }
 }

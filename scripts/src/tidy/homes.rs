@@ -27,7 +27,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clap", &["src/cli/", "src/main.rs", "perf/"]),
     ("tracing_subscriber", &["src/cli/logging.rs", "perf/"]),
     ("serde_json", &["src/cli/", "perf/"]),
-    ("rustix", &["src/config/lock.rs", "perf/"]),
+    ("rustix", &["perf/"]),
     // RPC message types stop at the API and at the clients of the command line (architecture.md 8).
     ("corelog_wire::messages", &["src/api/", "src/cli/", "perf/"]),
     ("corelog_perf", &["src/cli/", "perf/src/main.rs"]),
