@@ -20,7 +20,7 @@ use crate::results::Results;
 use crate::start;
 use crate::sweep;
 use crate::table;
-use crate::target::{Place, Target, told_apart};
+use crate::target::{self, Place, Target, told_apart};
 use crate::workload::{Arrivals, Workload};
 
 /// The arguments of `corelog bench`.
@@ -287,6 +287,7 @@ impl PlaceArgs {
             properties: self.properties.clone(),
             kafka_script: self.kafka_script.clone(),
             own_prefix: own_prefix.iter().map(|word| (*word).to_owned()).collect(),
+            _lock: target::lock(&self.dir)?,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The state of the page cache before a run.
 //!
 //! A broker that has run for an hour writes into a full page cache, and each plain write then pays for reclaim; a benchmark on a fresh machine does not
-//! show it. Filling writes a file as large as what is available once, and before each run reads so much of it, where the last one ended, that hardly any memory is free:
+//! show it. Filling writes a file as large as the memory once, and before each run reads so much of it, where the last one ended, that hardly any memory is free:
 //! what was pushed out since is what was read longest ago. Its pages are clean, as those of old segments are.
 
 use std::fs::File;
@@ -22,8 +22,6 @@ const FREE_SHARE_MAX: f64 = 0.03;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PageCache {
     pub total_bytes: u64,
-    /// What could become free without harm: so much a file can fill.
-    pub available_bytes: u64,
     pub free_bytes: u64,
     pub cached_bytes: u64,
     pub dirty_bytes: u64,
@@ -50,7 +48,6 @@ fn page_cache(meminfo: &str) -> Option<PageCache> {
     };
     Some(PageCache {
         total_bytes: bytes("MemTotal:")?,
-        available_bytes: bytes("MemAvailable:")?,
         free_bytes: bytes("MemFree:")?,
         cached_bytes: bytes("Cached:")?,
         dirty_bytes: bytes("Dirty:")?,

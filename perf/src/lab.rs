@@ -99,47 +99,87 @@ impl Lab {
         self.brokers[at].kind.serves_fetch() || !workload.only_reads()
     }
 
-    /// Runs the workload so often on every broker, in turns; what is there already is not measured again.
+    /// Runs the workload so often on every broker, in turns; what is there already is not measured again. What fails is noted, and the others go on.
     pub(crate) fn interleave(&mut self, workload: &Workload, repeats: u32) -> Result<(), Failure> {
         for repeat in 1..=repeats {
             for at in 0..self.brokers.len() {
-                let name = &self.brokers[at].name;
-                if self.can_run(at, workload) && !self.results.has(&workload.name, name, repeat) {
-                    self.run(at, workload, repeat)?;
+                let name = self.brokers[at].name.clone();
+                if self.can_run(at, workload) && !self.results.has(&workload.name, &name, repeat) {
+                    let what = format!("{} on {name}, repeat {repeat}", workload.name);
+                    let done = self.run(at, workload, repeat).map(|_| ());
+                    self.note_failure(&what, done)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// One run on the broker at this place, kept at once. An interruption is an error after the run, or before the next.
+    /// A failure becomes a line of the results; an interruption stays what it is.
+    pub(crate) fn note_failure(
+        &mut self,
+        what: &str,
+        done: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match done {
+            Err(failure) if !interrupt::is_asked() => {
+                tell(&format!("{what}: {failure}"));
+                self.results.failures.push(format!("{what}: {failure}"));
+                self.results.save()
+            }
+            done => done,
+        }
+    }
+
+    /// One run on the broker at this place, kept at once; one that failed is tried again. An interruption is an error before the next.
     pub(crate) fn run(
         &mut self,
         at: usize,
         workload: &Workload,
         repeat: u32,
     ) -> Result<Run, Failure> {
+        match self.run_once(at, workload, repeat) {
+            Err(failure) if !interrupt::is_asked() => {
+                let name = &self.brokers[at].name;
+                tell(&format!(
+                    "{} on {name}: {failure}; once more",
+                    workload.name
+                ));
+                self.run_once(at, workload, repeat)
+            }
+            done => done,
+        }
+    }
+
+    fn run_once(&mut self, at: usize, workload: &Workload, repeat: u32) -> Result<Run, Failure> {
         if interrupt::is_asked() {
             return Err(interrupt::stopped());
         }
         let filler = self.filler.as_mut();
         let measured = measure::measure(&self.brokers[at], workload, repeat, filler)?;
-        // Progress; the results are elsewhere.
-        let _ = writeln!(std::io::stderr(), "{}", table::line(&measured.run));
+        if measured.run.is_void() {
+            return Err(Failure::told(
+                "nothing was answered in the measured time; either the broker or the machine stood still",
+            ));
+        }
+        tell(&table::line(&measured.run));
         let run = measured.run.clone();
         self.results.add(workload, measured)?;
         Ok(run)
     }
 }
 
-/// A file as large as what memory is available, written once and read from then on.
+/// Progress; the results are elsewhere, so a terminal that is gone is no failure.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A file as large as the memory, so that it fills whatever programs leave; written once and read from then on.
 fn fill(dir: &Path) -> Result<Filler, Failure> {
-    let memory = PageCache::now()?.available_bytes;
-    let _ = writeln!(
-        std::io::stderr(),
+    let memory = PageCache::now()?.total_bytes;
+    tell(&format!(
         "filling the page cache: {} GB",
         memory / 1_000_000_000
-    );
+    ));
     Filler::create(dir, memory)
 }
 

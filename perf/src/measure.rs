@@ -81,6 +81,12 @@ impl Run {
         self.stolen_cores > STOLEN_MAX
     }
 
+    /// Whether nothing happened, although nobody ended it.
+    pub(crate) fn is_void(&self) -> bool {
+        let seen = self.records_per_second > 0.0 || self.fetched_megabytes_per_second > 0.0;
+        !seen && !self.interrupted
+    }
+
     /// Whether the broker took what was offered.
     pub(crate) fn kept_its_rate(&self) -> bool {
         let offered = self.rate.unwrap_or(0.0);
@@ -407,6 +413,16 @@ mod tests {
         assert!(!run.is_doubtful());
         run.stolen_cores = 0.021;
         assert!(run.is_doubtful());
+    }
+
+    #[test]
+    fn a_run_without_any_answer_is_void() {
+        let mut run = example("b1", "percore", 1, 1.0);
+        assert!(!run.is_void());
+        run.records_per_second = 0.0;
+        assert!(run.is_void());
+        run.interrupted = true;
+        assert!(!run.is_void());
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Results {
     pub(crate) workloads: Vec<Workload>,
     pub(crate) runs: Vec<Run>,
     pub(crate) starts: Vec<Started>,
+    /// What could not be measured, and why.
+    pub(crate) failures: Vec<String>,
     #[serde(skip)]
     dir: PathBuf,
 }
@@ -44,6 +46,7 @@ impl Results {
             workloads: Vec::new(),
             runs: Vec::new(),
             starts: Vec::new(),
+            failures: Vec::new(),
             dir: dir.to_owned(),
         })
     }
@@ -60,7 +63,10 @@ impl Results {
     /// What is there already, or nothing yet.
     pub(crate) fn open_or_new(host: Host, dir: &Path) -> Result<Results, Failure> {
         if dir.join(FILE).exists() {
-            Results::open(dir)
+            let mut results = Results::open(dir)?;
+            // They are tried again.
+            results.failures.clear();
+            Ok(results)
         } else {
             Results::new(host, dir)
         }
@@ -180,6 +186,7 @@ pub(crate) fn example(runs: Vec<Run>) -> Results {
         workloads: Vec::new(),
         runs,
         starts: Vec::new(),
+        failures: Vec::new(),
         dir: PathBuf::new(),
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -159,6 +160,21 @@ pub(crate) struct Place {
     pub(crate) kafka_script: PathBuf,
     /// What stands before the arguments of this program: `["bench"]` in `corelog bench`.
     pub(crate) own_prefix: Vec<String>,
+    /// Held as long as somebody uses `dir`: two at once would remove each other's data and disturb each other's measurements.
+    pub(crate) _lock: Arc<File>,
+}
+
+/// Takes the directory for one program at a time.
+pub(crate) fn lock(dir: &Path) -> Result<Arc<File>, Failure> {
+    let path = dir.join("lock");
+    let file = File::create(&path).map_err(Failure::at(&path))?;
+    file.try_lock().map_err(|_| {
+        Failure::told(format!(
+            "{} is used by another bench; wait for it, or give another --dir and --port",
+            dir.display()
+        ))
+    })?;
+    Ok(Arc::new(file))
 }
 
 /// A broker that answers.
@@ -478,6 +494,16 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_for_one_bench_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = lock(dir.path()).unwrap();
+        let told = lock(dir.path()).unwrap_err().to_string();
+        assert!(told.contains("another bench"), "{told}");
+        drop(first);
+        assert!(lock(dir.path()).is_ok());
+    }
+
+    #[test]
     fn targets_have_names_of_their_own() {
         let targets = ["percore", "old=percore:x", "percore", "percore"];
         let parsed = targets.iter().map(|text| text.parse().unwrap());
@@ -498,6 +524,7 @@ mod tests {
             properties: Vec::new(),
             kafka_script: PathBuf::new(),
             own_prefix: Vec::new(),
+            _lock: lock(dir.path()).unwrap(),
         };
         // `ls` does not take the arguments, as a corelog without that engine.
         let target: Target = "classic:ls".parse().unwrap();

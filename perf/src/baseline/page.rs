@@ -119,6 +119,9 @@ fn how(results: &Results) -> String {
         &busy,
         " others on the machine used more than a tenth of a core\n",
     ]);
+    for failure in &results.failures {
+        out.extend(["- **not measured**: ", failure, "\n"]);
+    }
     out
 }
 
@@ -193,6 +196,7 @@ mod tests {
             measure::example("b1", "percore", 1, 1.0),
             measure::example("b1@max", "percore", 1, 1.0),
         ]);
+        results.failures.push("b2 on kafka: it ended".to_owned());
         results.starts.push(Started {
             target: "percore".to_owned(),
             repeat: 1,
@@ -204,6 +208,7 @@ mod tests {
         });
         let first = page(&results, Form::Short, "2026-12-01", "").unwrap();
         assert!(first.ends_with(NO_NOTES), "{first}");
+        assert!(first.contains("- **not measured**: b2 on kafka: it ended\n"));
         assert!(first.contains("| percore | 55.0 (55.0 to 55.0) | 44.0"));
         let noted = first.replace(NO_NOTES, "\nIt lost because.\n");
         let again = page(&results, Form::Full, "2026-12-01", &noted).unwrap();

@@ -96,21 +96,33 @@ fn run_all(form: Form, setup: &Setup<'_>, lab: &mut Lab) -> Result<(), Failure> 
     starts(form, setup, lab)?;
     if form == Form::Full {
         for name in SWEPT {
-            let workload = Workload::find(name)?;
-            let knees = sweep::sweep(lab, &workload, P99_MS)?;
-            let kafka = knees.iter().find(|knee| is_kafka(lab, &knee.target));
-            if let Some(highest) = kafka.and_then(|knee| knee.highest) {
-                for share in SHARES {
-                    lab.interleave(&at_share(&workload, share, highest), form.repeats())?;
-                }
-            }
+            let done = sweep_and_shares(form, lab, name);
+            lab.note_failure(&format!("the sweep of {name}"), done)?;
         }
         for name in TAILS {
-            let workload = Workload::find(name)?;
-            if let Some(highest) = highest_of_kafka(lab, &workload)? {
-                lab.interleave(&at_share(&workload, TAIL_SHARE, highest), form.repeats())?;
-            }
+            let done = tails(form, lab, name);
+            lab.note_failure(&format!("the tails of {name}"), done)?;
         }
+    }
+    Ok(())
+}
+
+fn sweep_and_shares(form: Form, lab: &mut Lab, name: &str) -> Result<(), Failure> {
+    let workload = Workload::find(name)?;
+    let knees = sweep::sweep(lab, &workload, P99_MS)?;
+    let kafka = knees.iter().find(|knee| is_kafka(lab, &knee.target));
+    if let Some(highest) = kafka.and_then(|knee| knee.highest) {
+        for share in SHARES {
+            lab.interleave(&at_share(&workload, share, highest), form.repeats())?;
+        }
+    }
+    Ok(())
+}
+
+fn tails(form: Form, lab: &mut Lab, name: &str) -> Result<(), Failure> {
+    let workload = Workload::find(name)?;
+    if let Some(highest) = highest_of_kafka(lab, &workload)? {
+        lab.interleave(&at_share(&workload, TAIL_SHARE, highest), form.repeats())?;
     }
     Ok(())
 }
@@ -123,7 +135,8 @@ fn point(lab: &mut Lab, workload: &Workload, repeats: u32) -> Result<(), Failure
     };
     for at in 0..lab.brokers.len() {
         if matches!(lab.brokers[at].kind, Kind::Kafka { .. }) && is_missing(lab, at) {
-            lab.heat_one(at, workload, HEAT_EACH_SECONDS)?;
+            let done = lab.heat_one(at, workload, HEAT_EACH_SECONDS);
+            lab.note_failure(&format!("warming up for {}", workload.name), done)?;
         }
     }
     lab.interleave(workload, repeats)
@@ -152,10 +165,12 @@ fn starts(form: Form, setup: &Setup<'_>, lab: &mut Lab) -> Result<(), Failure> {
                 number,
                 gigabytes: KILLED_WITH_GB,
             };
-            let started = start::measure(plan, repeat)?;
-            // Progress; the results are elsewhere.
-            let _ = writeln!(std::io::stderr(), "{}", table::started(&started));
-            lab.results.starts.push(started);
+            let done = start::measure(plan, repeat).map(|started| {
+                // Progress; the results are elsewhere.
+                let _ = writeln!(std::io::stderr(), "{}", table::started(&started));
+                lab.results.starts.push(started);
+            });
+            lab.note_failure(&format!("b14 on {}", target.name), done)?;
             lab.results.save()?;
         }
     }
