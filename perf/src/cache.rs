@@ -15,8 +15,10 @@ use crate::Failure;
 use crate::interrupt;
 
 const CHUNK_BYTES: usize = 4 << 20;
-/// The kernel keeps about so much free whatever one does.
-const FREE_SHARE_MAX: f64 = 0.03;
+/// More free than the kernel keeps by itself, by this share of the memory, is room for pages that cost no reclaim.
+const ROOM_SHARE_MAX: f64 = 0.04;
+/// Of what is missing so much is read: others read and write meanwhile.
+const READ_SHARE: f64 = 1.5;
 
 /// What the kernel says about memory, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -32,11 +34,6 @@ impl PageCache {
         let path = Path::new("/proc/meminfo");
         let text = std::fs::read_to_string(path).map_err(Failure::at(path))?;
         page_cache(&text).ok_or_else(|| Failure::told("/proc/meminfo does not read as on Linux"))
-    }
-
-    /// Whether new pages cost reclaim.
-    pub(crate) fn is_full(&self) -> bool {
-        (self.free_bytes as f64) < self.total_bytes as f64 * FREE_SHARE_MAX
     }
 }
 
@@ -62,6 +59,8 @@ pub(crate) struct Filler {
     bytes: u64,
     /// Where reading goes on.
     position: u64,
+    /// What the kernel keeps free when everything is filled.
+    kept_free_bytes: u64,
 }
 
 impl Filler {
@@ -73,8 +72,10 @@ impl Filler {
             file,
             bytes: bytes / CHUNK_BYTES as u64 * CHUNK_BYTES as u64,
             position: 0,
+            kept_free_bytes: 0,
         };
         filler.write()?;
+        filler.kept_free_bytes = PageCache::now()?.free_bytes;
         filler.file = File::open(&filler.path).map_err(Failure::at(&filler.path))?;
         Ok(filler)
     }
@@ -91,11 +92,21 @@ impl Filler {
         self.file.sync_all().map_err(at())
     }
 
-    /// Reads until the cache is full, or once around.
+    /// Whether new pages cost reclaim.
+    pub(crate) fn is_full(&self, now: &PageCache) -> bool {
+        let room = now.free_bytes.saturating_sub(self.kept_free_bytes);
+        (room as f64) < now.total_bytes as f64 * ROOM_SHARE_MAX
+    }
+
+    /// Reads as much as has been pushed out, until the cache is full.
     pub(crate) fn fill(&mut self) -> Result<(), Failure> {
         let mut chunk = vec![0; CHUNK_BYTES];
-        for _ in 0..self.bytes / CHUNK_BYTES as u64 {
-            if PageCache::now()?.is_full() || interrupt::is_asked() {
+        let missing = PageCache::now()?
+            .free_bytes
+            .saturating_sub(self.kept_free_bytes);
+        let most = (missing as f64 * READ_SHARE).min(self.bytes as f64) as u64;
+        for _ in 0..most / CHUNK_BYTES as u64 {
+            if self.is_full(&PageCache::now()?) || interrupt::is_asked() {
                 return Ok(());
             }
             self.read_on(&mut chunk)?;
@@ -161,13 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn little_free_memory_is_a_full_cache() {
-        let text = "MemTotal:  1000 kB\nMemFree:  20 kB\nMemAvailable: 900 kB\nBuffers: 1 kB\nCached: 700 kB\nSwapCached: 3 kB\nDirty:  4 kB\n";
+    fn the_cache_is_full_when_no_more_is_free_than_the_kernel_keeps() {
+        let text = "MemTotal:  1000 kB\nMemFree:  120 kB\nMemAvailable: 900 kB\nBuffers: 1 kB\nCached: 700 kB\nSwapCached: 3 kB\nDirty:  4 kB\n";
         let mut cache = page_cache(text).unwrap();
         assert_eq!((cache.cached_bytes, cache.dirty_bytes), (716_800, 4096));
-        assert!(cache.is_full());
-        cache.free_bytes = 50 * 1024;
-        assert!(!cache.is_full());
+        let dir = tempfile::tempdir().unwrap();
+        let mut filler = Filler::create(dir.path(), 4 << 20).unwrap();
+        filler.kept_free_bytes = 100 * 1024;
+        assert!(filler.is_full(&cache));
+        cache.free_bytes = 150 * 1024;
+        assert!(!filler.is_full(&cache));
         assert_eq!(page_cache("MemTotal: 5 kB\n"), None);
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Run {
     pub memory: Memory,
     /// When the run began.
     pub page_cache: PageCache,
+    /// It was filled on purpose, and was full.
+    pub page_cache_full: bool,
     /// From the intended time to the answer.
     pub latency: Option<Summary>,
     /// From sending to the answer.
@@ -227,7 +229,8 @@ fn measure_on(
         }
     };
     cache::flush_dirty_pages();
-    if let Some(filler) = filler {
+    let mut filler = filler;
+    if let Some(filler) = &mut filler {
         filler.fill()?;
     }
     if workload.cold_backlog {
@@ -240,6 +243,7 @@ fn measure_on(
         return Err(interrupt::stopped());
     }
     let page_cache = PageCache::now()?;
+    let page_cache_full = filler.is_some_and(|filler| filler.is_full(&page_cache));
     let stages_before = broker.metrics.map(stages::scrape_totals).transpose()?;
     let window = Window {
         begin_seconds: workload.warmup_duration_seconds,
@@ -276,6 +280,7 @@ fn measure_on(
             .unwrap_or(Duration::ZERO)
             .as_secs(),
         page_cache,
+        page_cache_full,
         each_second: notes.each_second(),
         stages,
         ..describe(broker, workload, begin, end, &recorded)
@@ -339,6 +344,7 @@ fn describe(
         throttled: throttled / seconds,
         memory: end.memory,
         page_cache: PageCache::default(),
+        page_cache_full: false,
         latency: recorded.latency.merged().summary(),
         service: recorded.service.merged().summary(),
         end_to_end: recorded.end_to_end.merged().summary(),
@@ -381,6 +387,7 @@ pub(crate) fn example(workload: &str, target: &str, repeat: u32, cpu: f64) -> Ru
         throttled: 0.0,
         memory: Memory::default(),
         page_cache: PageCache::default(),
+        page_cache_full: false,
         latency: Some(Summary {
             count: 5000,
             mean_us: 1600.0,

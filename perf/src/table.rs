@@ -182,10 +182,10 @@ pub(crate) fn line(run: &Run) -> String {
         three(run.throttled),
         run.unanswered,
         run.unseen,
-        if run.page_cache.is_full() {
+        if run.page_cache_full {
             "full"
         } else {
-            "not full"
+            "as it was"
         },
         run.caught_up_seconds
             .map_or_else(String::new, |seconds| format!(

@@ -105,7 +105,7 @@ fn how(results: &Results) -> String {
     let count = |holds: fn(&crate::measure::Run) -> bool| {
         runs.iter().filter(|run| holds(run)).count().to_string()
     };
-    let full = count(|run| run.page_cache.is_full());
+    let full = count(|run| run.page_cache_full);
     let doubtful = count(crate::measure::Run::is_doubtful);
     let busy = count(|run| run.other_cores > 0.1);
     out.extend([
