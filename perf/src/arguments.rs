@@ -284,7 +284,10 @@ impl PlaceArgs {
             cores: self.cores.clone(),
             dir: std::path::absolute(&self.dir).map_err(Failure::at(&self.dir))?,
             port: self.port,
-            properties: self.properties.clone(),
+            // What a run leaves must be gone before the next one.
+            properties: std::iter::once("log.segment.delete.delay.ms=1000".to_owned())
+                .chain(self.properties.iter().cloned())
+                .collect(),
             kafka_script: self.kafka_script.clone(),
             own_prefix: own_prefix.iter().map(|word| (*word).to_owned()).collect(),
             _lock: target::lock(&self.dir)?,
@@ -461,11 +464,7 @@ fn measure_baseline(arguments: &BaselineArgs, own_prefix: &[&str]) -> Result<(),
         baseline::Form::Full
     };
     let state = arguments.out.join(&date);
-    let mut place = arguments.place.place(own_prefix)?;
-    // What is deleted must be gone before the next run, and on one disk.
-    place
-        .properties
-        .insert(0, "log.segment.delete.delay.ms=1000".to_owned());
+    let place = arguments.place.place(own_prefix)?;
     let results = baseline::run(
         form,
         &Setup {

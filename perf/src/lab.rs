@@ -21,6 +21,9 @@ use crate::workload::Workload;
 /// Connections and files of the largest workload and of a broker under it: three files a partition.
 const OPEN_FILES: u64 = 100_000;
 
+/// What brokers have on disk at most: a backlog of 10 GB and what is produced beside it, or fast writes that are not deleted yet.
+const RUN_BYTES: u64 = 14_000_000_000;
+
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) brokers: Vec<Broker>,
@@ -176,6 +179,9 @@ fn tell(line: &str) {
 /// A file as large as the memory, so that it fills whatever programs leave; written once and read from then on.
 fn fill(dir: &Path) -> Result<Filler, Failure> {
     let memory = PageCache::now()?.total_bytes;
+    let disk =
+        rustix::fs::statvfs(dir).map_err(|error| Failure::at(dir)(std::io::Error::from(error)))?;
+    enough_disk(disk.f_bavail * disk.f_frsize, memory)?;
     tell(&format!(
         "filling the page cache: {} GB",
         memory / 1_000_000_000
@@ -183,9 +189,37 @@ fn fill(dir: &Path) -> Result<Filler, Failure> {
     Filler::create(dir, memory)
 }
 
+/// A disk that fills up in the middle fails every run from there on.
+fn enough_disk(free: u64, filler: u64) -> Result<(), Failure> {
+    let needed = filler + RUN_BYTES;
+    if free >= needed {
+        return Ok(());
+    }
+    let gb = |bytes: u64| bytes / 1_000_000_000;
+    Err(Failure::told(format!(
+        "{} GB of disk are free, and a full page cache and the largest run need {}; make room, give another --dir, or leave the page cache as it is",
+        gb(free),
+        gb(needed)
+    )))
+}
+
 fn pin_to(core: usize) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     set.set(core);
     sched_setaffinity(None, &set)
         .map_err(|error| Failure::io(format!("cannot pin the load to core {core}"))(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_would_fill_up_is_refused_before_anything_is_written() {
+        let gb = 1_000_000_000;
+        assert!(enough_disk(40 * gb, 25 * gb).is_ok());
+        let told = enough_disk(32 * gb, 25 * gb).unwrap_err().to_string();
+        assert!(told.contains("32 GB of disk are free"), "{told}");
+        assert!(told.contains("need 39"), "{told}");
+    }
 }
