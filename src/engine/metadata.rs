@@ -258,7 +258,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 
 /// `<end offset>-<epoch>.checkpoint`; the one of the bootstrap (0-0) is not a snapshot of the log.
 fn newest_snapshot(directory: &Path) -> io::Result<Option<SnapshotFile>> {
-    let mut newest = None;
+    let mut found = Vec::new();
     for name in names(directory)? {
         let parsed = name
             .strip_suffix(".checkpoint")
@@ -269,19 +269,21 @@ fn newest_snapshot(directory: &Path) -> io::Result<Option<SnapshotFile>> {
             continue;
         };
         if end_offset > 0 {
-            newest = Some((end_offset, epoch, name));
+            found.push((end_offset, epoch, name));
         }
     }
-    newest
-        .map(|(end_offset, epoch, name)| {
-            let content = Bytes::from(fs::read(directory.join(name))?);
-            Ok(SnapshotFile {
-                end_offset,
-                epoch,
-                content,
-            })
-        })
-        .transpose()
+    let Some((end_offset, epoch, name)) = found.pop() else {
+        return Ok(None);
+    };
+    Ok(Some(SnapshotFile {
+        end_offset,
+        epoch,
+        content: Bytes::from(fs::read(directory.join(name))?),
+        older: found
+            .into_iter()
+            .map(|(end_offset, epoch, _)| (end_offset, epoch))
+            .collect(),
+    }))
 }
 
 fn read_segments(directory: &Path) -> io::Result<Vec<Bytes>> {

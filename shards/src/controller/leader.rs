@@ -114,9 +114,8 @@ impl Controller {
             });
         }
         let bootstrap = bootstrap_records(&loaded, bootstrap)?;
-        let newest = loaded
-            .snapshot
-            .map(|(end_offset, epoch)| SnapshotId { end_offset, epoch });
+        let on_disk = loaded.older.iter().copied().chain(loaded.snapshot);
+        let on_disk = on_disk.map(|(end_offset, epoch)| SnapshotId { end_offset, epoch });
         let mut controller = Controller {
             epoch,
             log,
@@ -132,7 +131,7 @@ impl Controller {
             snapshots: Snapshots::new(
                 settings.snapshot_bytes,
                 settings.snapshot_interval_ms,
-                newest,
+                on_disk.collect(),
             ),
             state: State::Open,
             replay: loaded.replay,

@@ -15,6 +15,8 @@ pub struct SnapshotFile {
     pub end_offset: i64,
     pub epoch: i32,
     pub content: Bytes,
+    /// End offsets and epochs of those before it that are still there; they go with the next one.
+    pub older: Vec<(i64, i32)>,
 }
 
 /// What was in the directory.
@@ -28,6 +30,7 @@ pub struct Loaded {
     pub(super) is_new: bool,
     /// End offset and epoch of the snapshot, if there was one.
     pub(super) snapshot: Option<(i64, i32)>,
+    pub(super) older: Vec<(i64, i32)>,
 }
 
 /// Why a metadata directory can't be loaded. The broker must not start: what it would do next could contradict the log.
@@ -63,6 +66,7 @@ impl Loaded {
             timestamp_ms: 0,
             is_new: snapshot.is_none(),
             snapshot: snapshot.map(|file| (file.end_offset, file.epoch)),
+            older: snapshot.map_or_else(Vec::new, |file| file.older.clone()),
         };
         loaded.replay.begin_version();
         if let Some(file) = snapshot {
@@ -261,6 +265,7 @@ mod tests {
             end_offset: image.offset + 1,
             epoch: image.epoch,
             content: snapshot_file::write(&frame, &image.records(), 30),
+            older: Vec::new(),
         };
         Loaded::read(&settings().identity, Some(&file), []).unwrap()
     }
@@ -282,6 +287,7 @@ mod tests {
             timestamp_ms: 0,
             is_new: true,
             snapshot: None,
+            older: Vec::new(),
         };
         let mut log = Bytes::from_static(GOLDEN);
         for _ in 0..20 {
@@ -297,6 +303,7 @@ mod tests {
             end_offset: image.offset + 1,
             epoch: 1,
             content: snapshot_file::write(&frame, &image.records(), 30),
+            older: Vec::new(),
         };
         let identity = settings().identity;
         let whole = Loaded::read(&identity, Some(&file), [Bytes::from_static(GOLDEN)]).unwrap();

@@ -29,7 +29,8 @@ impl SnapshotId {
 pub(super) struct Snapshots {
     bytes_max: u64,
     interval_ms: u64,
-    newest: Option<SnapshotId>,
+    /// Oldest first. Kafka keeps more of them, by `metadata.max.retention.bytes` and `.ms`, for nodes that fetch; here nobody does.
+    on_disk: Vec<SnapshotId>,
     under_way: Option<(Op, SnapshotId)>,
     bytes_since: u64,
     /// When the oldest change since the newest snapshot is old enough for another one.
@@ -38,11 +39,11 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    pub(super) fn new(bytes_max: u64, interval_ms: u64, newest: Option<SnapshotId>) -> Snapshots {
+    pub(super) fn new(bytes_max: u64, interval_ms: u64, on_disk: Vec<SnapshotId>) -> Snapshots {
         Snapshots {
             bytes_max,
             interval_ms,
-            newest,
+            on_disk,
             under_way: None,
             bytes_since: 0,
             due: None,
@@ -77,14 +78,15 @@ impl Snapshots {
         op
     }
 
-    /// A snapshot is on disk: the one before it may go. `None` if `op` was the deletion of one.
+    /// A snapshot is on disk: those before it may go. `None` if `op` was the deletion of one.
     pub(super) fn done(&mut self, op: Op, out: &mut Outbox) -> Option<SnapshotId> {
         let (_, id) = self.under_way.take_if(|(number, _)| *number == op)?;
-        if let Some(older) = self.newest.replace(id) {
+        let older = std::mem::replace(&mut self.on_disk, vec![id]);
+        if !older.is_empty() {
             let op = self.next_op();
             out.push(Effect::Delete {
                 op,
-                files: vec![older.file()],
+                files: older.into_iter().map(SnapshotId::file).collect(),
                 delay_ms: DELETE_DELAY_MS,
             });
         }

@@ -456,6 +456,7 @@ fn snapshots(files: &Files) -> Vec<SnapshotFile> {
                 end_offset: file.base,
                 epoch,
                 content: content.clone().freeze(),
+                older: Vec::new(),
             }),
             _ => None,
         })
@@ -478,6 +479,34 @@ fn snapshots_are_written_after_enough_records_and_the_older_one_goes() {
     assert!(rig.controller.log().log_start() >= found[0].end_offset);
     let again = Rig::start(small, 2, rig.files.clone(), Some(&found[0]));
     assert_eq!(again.image().topic_count(), 20);
+}
+
+/// A crash between a snapshot and the deletion of the one before leaves both; a JVM node leaves more.
+#[test]
+fn older_snapshots_that_were_left_go_with_the_next_one() {
+    let mut rig = Rig::new();
+    rig.now = at(3_600_000);
+    rig.controller.on_tick(rig.now, &mut rig.out);
+    rig.pump();
+    let mut newest = snapshots(&rig.files).remove(0);
+    newest.older = vec![(1, 0), (2, 1)];
+    let mut files = rig.files.clone();
+    for (base, epoch) in &newest.older {
+        let left = FileId {
+            kind: FileKind::MetadataSnapshot { epoch: *epoch },
+            base: *base,
+            ..log_file()
+        };
+        files.insert(left, BytesMut::new());
+    }
+    assert_eq!(snapshots(&files).len(), 3);
+    let mut rig = Rig::start(settings(), 2, files, Some(&newest));
+    rig.now = at(3_600_000);
+    rig.controller.on_tick(rig.now, &mut rig.out);
+    rig.pump();
+    let found = snapshots(&rig.files);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].end_offset > newest.end_offset);
 }
 
 #[test]

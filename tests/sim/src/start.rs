@@ -326,6 +326,7 @@ impl World {
                     end_offset,
                     epoch,
                     content: content(),
+                    older: Vec::new(),
                 });
             }
         }
