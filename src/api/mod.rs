@@ -12,7 +12,7 @@ pub mod table;
 #[cfg(test)]
 mod documentation;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -29,7 +29,7 @@ const NOW: Now = Now {
     wall_ms: 1_700_000_000_000,
 };
 
-pub(super) fn broker_view() -> BrokerView {
+pub(crate) fn broker_view() -> BrokerView {
     BrokerView {
         node_id: 1,
         listener: Text::from_static("PLAINTEXT"),

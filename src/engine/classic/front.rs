@@ -395,3 +395,187 @@ fn context<'a>(
         client_address: link.peer,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use corelog_shards::base::ids::Uuid;
+    use corelog_shards::part::{FetchPeeked, Part};
+    use corelog_shards::testing::TestCluster;
+    use corelog_wire::frame::RequestHeader;
+    use corelog_wire::messages::fetch;
+
+    use super::*;
+    use crate::api::testing::broker_view;
+    use crate::metrics::Metrics;
+
+    const NOW: Now = Now {
+        mono: Mono(0),
+        wall_ms: 1_000_000,
+    };
+
+    /// A front that waits for 1000 bytes of two partitions, each on a shard of its own.
+    struct Scene {
+        front: Front,
+        metrics: Arc<Metrics>,
+        link: Arc<Link>,
+        asker: usize,
+        peeks: Vec<ReplyTo>,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let mut cluster = TestCluster::new(2);
+            let topic = cluster.create_topic("t", 2, &[]);
+            let metrics = Metrics::new(1);
+            let views = vec![Arc::new(broker_view())];
+            let mut front = Front::new(0, cluster.image(), views, 10, metrics.recorder(0));
+            let link = Arc::new(Link::for_tests());
+            let request = Request {
+                processor: 2,
+                channel: Token(7),
+                link: Arc::clone(&link),
+                frame: long_poll(topic),
+            };
+            let step = front.begin(NOW, request, metrics.core(0));
+            assert!(step.response.is_none());
+            let peeks: Vec<ReplyTo> = step.carry.iter().filter_map(part_of).collect();
+            assert_eq!(peeks.len(), 2);
+            Scene {
+                front,
+                metrics,
+                link,
+                asker: step.asker,
+                peeks,
+            }
+        }
+
+        fn reply(&mut self, to: ReplyTo, reply: Reply) -> Step {
+            let counters = self.metrics.core(0);
+            let step = self.front.on_reply(NOW, to, reply, counters);
+            step.expect("the request is under way")
+        }
+
+        /// Both owners say that there is nothing.
+        fn park(&mut self) -> Step {
+            let mut last = Step::default();
+            for (at, to) in (0..).zip(self.peeks.clone()) {
+                let nothing = Reply::FetchPeek([peeked(at, 0)].into_iter().collect());
+                last = self.reply(to, nothing);
+            }
+            last
+        }
+    }
+
+    fn peeked(at: u32, available: u32) -> FetchPeeked {
+        FetchPeeked {
+            at,
+            available,
+            immediate: false,
+        }
+    }
+
+    fn part_of(item: &Carry) -> Option<ReplyTo> {
+        match item {
+            Carry::Part { to, .. } => Some(*to),
+            Carry::Cancel { .. } => None,
+        }
+    }
+
+    fn long_poll(topic: Uuid) -> Bytes {
+        let header = RequestHeader {
+            api_key: fetch::Request::KEY,
+            api_version: 13,
+            correlation_id: 1,
+            client_id: None,
+        };
+        let partition = |partition| fetch::RequestTopicsPartitions {
+            partition,
+            partition_max_bytes: 1 << 20,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+            ..fetch::RequestTopicsPartitions::default()
+        };
+        let request = fetch::Request {
+            max_wait_ms: 60_000,
+            min_bytes: 1000,
+            max_bytes: 1 << 20,
+            session_epoch: -1,
+            topics: vec![fetch::RequestTopics {
+                topic_id: topic,
+                partitions: vec![partition(0), partition(1)],
+                ..fetch::RequestTopics::default()
+            }],
+            ..fetch::Request::default()
+        };
+        let mut frame = BytesMut::new();
+        header.put_frame(&mut frame, |out| request.encode(out, 13));
+        frame.freeze().slice(PREFIX_LENGTH..)
+    }
+
+    #[test]
+    fn no_cancellation_overtakes_the_part_that_it_ends() {
+        let mut scene = Scene::new();
+        // Another thread has carried the parts, and brings answers, before the one that carries says so.
+        assert!(scene.park().carry.is_empty());
+        let woken = scene.reply(scene.peeks[0], Reply::FetchWake(peeked(0, 5000)));
+        assert!(woken.carry.is_empty(), "it waits for the parts before it");
+        let next = scene.front.carried(scene.asker);
+        let cancelled = next
+            .iter()
+            .filter(|item| matches!(item, Carry::Cancel { .. }))
+            .count();
+        assert_eq!(cancelled, 2, "both watches end");
+        let collects = |item: &Carry| {
+            matches!(
+                item,
+                Carry::Part {
+                    part: Part::FetchCollect(_),
+                    ..
+                }
+            )
+        };
+        assert!(next.iter().any(collects));
+        assert!(scene.front.carried(scene.asker).is_empty());
+    }
+
+    #[test]
+    fn a_long_poll_gives_its_bytes_back_and_ends_with_its_client() {
+        let mut scene = Scene::new();
+        assert!(scene.front.carried(scene.asker).is_empty());
+        assert!(scene.park().released > 0);
+        assert_eq!(scene.front.parked_free(), 9);
+        let place = scene.link.hang_up();
+        assert_eq!(place, Some((0, scene.asker)));
+        let link = Arc::clone(&scene.link);
+        let counters = scene.metrics.core(0);
+        let step = scene.front.hang_up(scene.asker, &link, counters);
+        let step = step.expect("it waits here");
+        let response = step.response.expect("the channel is muted");
+        assert_eq!((response.processor, response.channel), (2, Token(7)));
+        assert!(matches!(
+            response.answered,
+            Answered::Outcome(Outcome::Silent)
+        ));
+        assert_eq!(step.carry.len(), 2, "nobody watches for it any more");
+        assert_eq!(scene.front.parked_free(), 10);
+    }
+
+    #[test]
+    fn a_client_that_has_gone_before_its_request_waits_is_noticed_then() {
+        let mut scene = Scene::new();
+        assert_eq!(scene.link.hang_up(), None, "it does not wait yet");
+        let step = scene.park();
+        assert!(step.response.is_some());
+        assert_eq!(scene.front.parked_free(), 10);
+    }
+
+    #[test]
+    fn what_is_asked_of_a_request_that_is_gone_finds_nothing() {
+        let mut scene = Scene::new();
+        scene.park();
+        let link = Arc::new(Link::for_tests());
+        let counters = scene.metrics.core(0);
+        assert!(scene.front.hang_up(scene.asker, &link, counters).is_none());
+        assert!(scene.front.hang_up(99, &link, counters).is_none());
+    }
+}
