@@ -126,7 +126,7 @@ fn points(results: &Results, growing: Growing, target: &str) -> Vec<(f64, f64)> 
     let sizes = growing.sizes().iter();
     sizes
         .filter_map(|size| {
-            let runs = results.of(&growing.workload_name(*size), target);
+            let runs = results.complete(&growing.workload_name(*size), target);
             let costs = runs.iter().map(|run| run.cpu_seconds_per_million_records);
             Some((f64::from(*size), Spread::of(costs).ok()?.median))
         })

@@ -98,7 +98,7 @@ pub(crate) fn shown(results: &Results) -> Result<String, Failure> {
     );
     for workload in results.workload_names() {
         for target in results.target_names(Some(workload)) {
-            let runs = results.of(workload, target);
+            let runs = results.complete(workload, target);
             let cost = mean(&runs, |run| Some(cpu_us(results, run)));
             let rate = mean(&runs, |run| Some(run.records_per_second));
             let p50 = mean(&runs, |run| Some(run.latency.as_ref()?.p50_us / 1e3));
@@ -123,11 +123,14 @@ pub(crate) fn shown(results: &Results) -> Result<String, Failure> {
 
 fn conclusion(results: &Results, how: &str, local: &str, crossing: &str) -> String {
     let both = |number: fn(&Results, &Run) -> Option<f64>| -> Vec<(f64, f64)> {
-        let locals = results.of(local, TWO);
-        let pairs = results.of(crossing, TWO).into_iter().filter_map(|run| {
-            let other = locals.iter().find(|other| other.repeat == run.repeat)?;
-            Some((number(results, run)?, number(results, other)?))
-        });
+        let locals = results.complete(local, TWO);
+        let pairs = results
+            .complete(crossing, TWO)
+            .into_iter()
+            .filter_map(|run| {
+                let other = locals.iter().find(|other| other.repeat == run.repeat)?;
+                Some((number(results, run)?, number(results, other)?))
+            });
         pairs.collect()
     };
     let mut out = String::new();

@@ -132,11 +132,16 @@ impl Results {
             .collect()
     }
 
-    /// Whether this run is done and was not cut short.
+    /// Those that were not cut short: conclusions are drawn from them alone.
+    pub(crate) fn complete<'a>(&'a self, workload: &str, target: &str) -> Vec<&'a Run> {
+        let mut runs = self.of(workload, target);
+        runs.retain(|run| !run.interrupted);
+        runs
+    }
+
     pub(crate) fn has(&self, workload: &str, target: &str, repeat: u32) -> bool {
-        let runs = self.of(workload, target);
-        runs.iter()
-            .any(|run| run.repeat == repeat && !run.interrupted)
+        let runs = self.complete(workload, target);
+        runs.iter().any(|run| run.repeat == repeat)
     }
 
     /// Workloads in the order of their first run.
@@ -158,11 +163,14 @@ impl Results {
         targets: (&str, &str),
         number: impl Fn(&Run) -> Option<f64>,
     ) -> Vec<(f64, f64)> {
-        let others = self.of(workload, targets.1);
-        let pairs = self.of(workload, targets.0).into_iter().filter_map(|run| {
-            let other = others.iter().find(|other| other.repeat == run.repeat)?;
-            Some((number(run)?, number(other)?))
-        });
+        let others = self.complete(workload, targets.1);
+        let pairs = self
+            .complete(workload, targets.0)
+            .into_iter()
+            .filter_map(|run| {
+                let other = others.iter().find(|other| other.repeat == run.repeat)?;
+                Some((number(run)?, number(other)?))
+            });
         pairs.collect()
     }
 }
@@ -244,6 +252,11 @@ mod tests {
             run("b", 1, 2.0),
             run("a", 2, 3.0),
             run("b", 3, 4.0),
+            run("a", 4, 3.0),
+            Run {
+                interrupted: true,
+                ..run("b", 4, 4.0)
+            },
         ]);
         let cpu = |run: &Run| Some(run.cpu_seconds);
         assert_eq!(results.pairs("b1", ("b", "a"), cpu), [(2.0, 1.0)]);

@@ -133,8 +133,8 @@ pub(crate) fn run(plan: &Plan, setup: &Setup<'_>) -> Result<(Results, Vec<Knee>)
 
 /// What an interrupted sweep has measured it need not measure again.
 pub(crate) fn known_or_run(lab: &mut Lab, at: usize, workload: &Workload) -> Result<Run, Failure> {
-    let known = lab.results.of(&workload.name, &lab.brokers[at].name);
-    match known.into_iter().find(|run| !run.interrupted) {
+    let known = lab.results.complete(&workload.name, &lab.brokers[at].name);
+    match known.into_iter().next() {
         Some(run) => Ok(run.clone()),
         None => lab.run(at, workload, 1),
     }
@@ -173,7 +173,7 @@ pub(crate) fn sweep(lab: &mut Lab, workload: &Workload, p99_ms: f64) -> Result<V
 
 /// The knee out of runs that lie there already.
 pub(crate) fn knee(results: &Results, workload: &str, target: &str, p99_ms: f64) -> Option<Knee> {
-    let first = |name: &str| results.of(name, target).first().copied();
+    let first = |name: &str| results.complete(name, target).first().copied();
     let closed_loop = first(&format!("{workload}@max"))?.records_per_second;
     let mut search = Search::below(closed_loop);
     while let Some(rate) = search.next() {
