@@ -24,7 +24,8 @@ from harness import Skip, case, equal, expect, run_together, topic_name, until
 from members import ASSIGNORS, CLASSES, Member, compile_java, missing
 
 SETTINGS = ("group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=100", "offsets.topic.num.partitions=8", "auto.create.topics.enable=false")
-SESSION_MS = 2000
+# Long enough for a member whose machine is busy, or a clean hand-over is none; not longer, for the dead are waited for.
+SESSION_MS = 5000
 # A loaded machine may take its time; nothing here is about how long it takes.
 PATIENCE_S = int(os.environ.get("PATIENCE_S", "60"))
 
@@ -156,11 +157,11 @@ def hang(client):
     """A member that does not poll loses its partitions after max.poll.interval, and has some again when it goes on."""
 
     def play(s):
-        s.more |= {"poll": 3000}
+        s.more |= {"poll": SESSION_MS}
         a, b = s.start(client), s.start(client)
         s.step(a, b)
         s.unclean.append(a)
-        a.tell("hang 8000")
+        a.tell(f"hang {2 * SESSION_MS + 2000}")
         s.until(lambda: set(b.assigned) == set(s.ends), "the other member to have everything")
         s.write()
         s.step(a, b)
