@@ -81,7 +81,7 @@ pub fn split(
     }
     Ok(match pending.finish(cx, answer) {
         Step::Silent => Split::Silent,
-        Step::Close => Split::Close("an acks=0 produce failed"),
+        Step::Close => Split::Close("a produce without acknowledgement failed"),
         Step::Done | Step::Wait | Step::Again => Split::Ready,
     })
 }
