@@ -4,16 +4,18 @@
 //! [`Ask`]s, which the shard takes with [`Groups::take_asks`] after every fact and whose outcome it brings to [`Groups::on_appended`] and
 //! [`Groups::on_read`].
 
+mod time;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::classic::{Group, NEVER};
+use super::classic::Group;
 use super::commit::fetch_unknown;
 use super::config::GroupConfig;
 use super::home::{Home, Memory};
-use super::limits::{EXPIRE_GROUPS_PER_TICK, MEMBER_BYTES, MEMBERS_BYTES_MAX};
+use super::limits::{MEMBER_BYTES, MEMBERS_BYTES_MAX, REPLIES_PER_TURN};
 use super::outcome::{Outcome, Then};
 use super::record::replay;
 use super::request::{
@@ -703,6 +705,7 @@ impl Groups {
         let Some((number, id)) = self.parked.remove(&to) else {
             return;
         };
+        self.replies.retain(|(waiting, _)| *waiting != to);
         for gather in self.gathers.values_mut() {
             gather.to = gather.to.filter(|held| *held != to);
         }
@@ -719,121 +722,36 @@ impl Groups {
         }
     }
 
-    /// When [`Groups::tick`] is due.
-    pub fn next_deadline(&self) -> Option<Mono> {
-        if self.expiring.is_some() {
-            return Some(Mono(0));
-        }
-        let timer = self.timers.peek().map(|Reverse((at, ..))| *at);
-        [timer, self.next_give_up(), self.expire_at]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    fn next_give_up(&self) -> Option<Mono> {
-        if self.appends_under_way == 0 {
-            return None;
-        }
-        let homes = self.homes.values();
-        homes.filter_map(|home| home.ledger.next_give_up()).min()
-    }
-
-    pub fn tick(&mut self, now: Now, out: &mut Outbox) {
-        self.tick_groups(now);
-        self.give_up(now);
-        self.tick_expiry(now);
-        self.flush(out);
-    }
-
-    fn tick_groups(&mut self, now: Now) {
-        while self
-            .timers
-            .peek()
-            .is_some_and(|Reverse((at, ..))| *at <= now.mono)
-        {
-            let Some(Reverse((at, number, id))) = self.timers.pop() else {
-                return;
-            };
-            let home = self.homes.get_mut(&number);
-            let Some(group) = home.and_then(|home| home.groups.get_mut(&id)) else {
-                continue;
-            };
-            if group.armed == at {
-                group.armed = NEVER;
-                self.on_group(now, number, &id, Group::tick);
-            }
-        }
-    }
-
-    /// `offsets.commit.timeout.ms`: the append goes on, its answer does not wait for it.
-    fn give_up(&mut self, now: Now) {
-        if self.next_give_up().is_none_or(|at| at > now.mono) {
-            return;
-        }
-        for home in self.homes.values_mut() {
-            for memory in home.ledger.late(now.mono) {
-                let Outcome::Offsets { then, .. } = &mut memory.outcome else {
-                    continue;
-                };
-                if let Then::Answer { to, ready, failed } = then {
-                    let reply = failed(ready, code_for_client(ErrorCode::REQUEST_TIMED_OUT));
-                    self.replies.extend(to.take().map(|to| (to, reply)));
-                }
-            }
-        }
-    }
-
-    /// J-13, some groups at a time.
-    fn tick_expiry(&mut self, now: Now) {
-        if self.expire_at.is_some_and(|at| at <= now.mono) {
-            let interval_ms = self.config.expiration_check_interval_ms;
-            self.expire_at = Some(now.mono.after_ms(interval_ms));
-            self.expiring = Some((i32::MIN, Text::empty()));
-        }
-        let Some(from) = self.expiring.take() else {
-            return;
-        };
-        let batch = self.groups_after(&from);
-        if batch.len() == EXPIRE_GROUPS_PER_TICK {
-            self.expiring = batch.last().cloned();
-        }
-        for (number, id) in batch {
-            self.on_group(now, number, &id, Group::expire);
-        }
-    }
-
-    /// The next groups in order of partition and id, of loaded partitions.
-    fn groups_after(&self, from: &(i32, Text)) -> Vec<(i32, Text)> {
-        let homes = self.homes.range(from.0..);
-        let active = homes.filter(|(_, home)| home.ledger.refusal().is_none());
-        active
-            .flat_map(|(number, home)| home.groups.keys().map(|id| (*number, id)))
-            .filter(|(number, id)| (*number, *id) > (from.0, &from.1))
-            .take(EXPIRE_GROUPS_PER_TICK)
-            .map(|(number, id)| (number, id.clone()))
-            .collect()
-    }
-
     /// A clean stop begins: whoever waits is sent elsewhere, and nothing is loaded any more.
     pub fn stop(&mut self, out: &mut Outbox) {
         for number in self.numbers() {
             self.unload(number);
         }
         self.homes.clear();
-        self.flush(out);
+        self.send(self.replies.len(), out);
     }
 
+    /// Sends some replies; the rest follows in the next turns.
     fn flush(&mut self, out: &mut Outbox) {
-        for (to, reply) in self.replies.drain(..) {
+        let now = self.replies.len().min(REPLIES_PER_TURN);
+        self.send(now, out);
+    }
+
+    fn send(&mut self, count: usize, out: &mut Outbox) {
+        for (to, reply) in self.replies.drain(..count) {
             self.parked.remove(&to);
             out.reply(to, part::Reply::Group(Box::new(reply)));
         }
     }
 
-    /// Memory of all members and groups, for tests and metrics.
-    pub fn members_bytes(&self) -> usize {
+    /// Memory of all groups.
+    pub fn bytes(&self) -> usize {
         self.members_bytes
+    }
+
+    /// How many groups there are.
+    pub fn count(&self) -> usize {
+        self.homes.values().map(|home| home.groups.len()).sum()
     }
 
     /// Requests that wait.

@@ -20,3 +20,11 @@ pub const TOMBSTONES_PER_BATCH: usize = 1000;
 
 /// Groups that one tick looks at for expired offsets: a turn stays short whatever the number of groups.
 pub const EXPIRE_GROUPS_PER_TICK: usize = 64;
+
+/// Groups whose timers one tick lets act. More, and a thousand groups whose members came together would hold the core for milliseconds;
+/// less, and a turn does little beside being one.
+pub const GROUPS_PER_TICK: usize = 64;
+
+/// Replies that one turn sends. More, and the answers to a group of a thousand members would hold the core for milliseconds; less, and small
+/// groups would be answered in pieces.
+pub const REPLIES_PER_TURN: usize = 128;
