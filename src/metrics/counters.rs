@@ -130,6 +130,10 @@ pub struct Core {
     pub idle_us: Counter,
     /// Passes of the loop.
     pub turns: Counter,
+    /// CPU time of the longest pass that ended in the last ten to twenty seconds; 0 = none was worth measuring.
+    pub longest_turn_us: Gauge,
+    /// Passes that took more than 2 ms of CPU time: whatever else waited for the core waited so long.
+    pub long_turns: Counter,
     /// How often the watchdog saw the loop stand still.
     pub stalls: Counter,
 
@@ -158,6 +162,10 @@ pub struct Core {
     pub doorbells: Counter,
 
     pub credits: [Credit; CreditKind::ALL.len()],
+
+    /// Memory of the consumer groups of this core's shards.
+    pub group_bytes: Gauge,
+    pub groups: Gauge,
 
     pub writes_in_flight: Gauge,
     pub writes: Counter,

@@ -288,7 +288,7 @@ fn requests(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
 fn core_counters(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
     type CounterOf = fn(&Core) -> &Counter;
     type GaugeOf = fn(&Core) -> &Gauge;
-    const COUNTERS: [(&str, &str, CounterOf); 20] = [
+    const COUNTERS: [(&str, &str, CounterOf); 21] = [
         ("busy_us", "Microseconds in which the loop worked", |core| {
             &core.busy_us
         }),
@@ -296,6 +296,11 @@ fn core_counters(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
             &core.idle_us
         }),
         ("turns", "Passes of the loop", |core| &core.turns),
+        (
+            "long_turns",
+            "Passes of the loop that took more than 2 ms of CPU time",
+            |core| &core.long_turns,
+        ),
         ("stalls", "Times that the loop stood still", |core| {
             &core.stalls
         }),
@@ -342,13 +347,22 @@ fn core_counters(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
             &core.recoveries
         }),
     ];
-    const GAUGES: [(&str, &str, GaugeOf); 3] = [
+    const GAUGES: [(&str, &str, GaugeOf); 6] = [
         ("connections", "Open connections", |core| &core.connections),
         (
             "mesh_depth",
             "Messages that wait in rings of the core",
             |core| &core.mesh_depth,
         ),
+        (
+            "longest_turn_us",
+            "CPU time in microseconds of the longest pass that ended in the last ten to twenty seconds",
+            |core| &core.longest_turn_us,
+        ),
+        ("groups", "Consumer groups", |core| &core.groups),
+        ("group_bytes", "Memory of consumer groups", |core| {
+            &core.group_bytes
+        }),
         ("writes_in_flight", "Writes that are not finished", |core| {
             &core.writes_in_flight
         }),

@@ -31,6 +31,7 @@ use super::connection::Connection;
 use super::credits::CoreCredits;
 use super::disk::{Disk, DiskDone};
 use super::hop::{Freight, Hop, Hops};
+use super::longest_turn::LongestTurn;
 use super::mail::Mail;
 use crate::api::{BrokerView, Directories};
 use crate::engine::clock::Clock;
@@ -153,6 +154,7 @@ pub(super) struct Core {
     next_sweep: Mono,
     load_since: Mono,
     load_busy_us: u64,
+    longest: LongestTurn,
     scratch: Scratch,
 }
 
@@ -185,6 +187,7 @@ impl Core {
             next_sweep: now.mono.after_ms(SWEEP_MS),
             load_since: now.mono,
             load_busy_us: 0,
+            longest: LongestTurn::new(now.mono),
             scratch,
             clock,
             now,

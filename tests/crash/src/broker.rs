@@ -65,6 +65,10 @@ impl Home {
         })
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Properties of the broker, beside those of every run.
     pub(crate) fn with(mut self, settings: &[String]) -> Home {
         self.settings.extend_from_slice(settings);

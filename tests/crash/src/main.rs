@@ -37,6 +37,8 @@ enum Command {
     Shards(ShardsArgs),
     /// Kill -9 in the middle of rebalances and commits, restart, check: commits stay, members rejoin, no group is stuck.
     Groups(GroupsArgs),
+    /// Many groups and a large one beside a producer on one core: times, memory, the longest turn.
+    Scale(ScaleArgs),
     /// Frames that no client sends, connections that do nothing, senders that are slow.
     Hostile(HostileArgs),
 }
@@ -99,6 +101,18 @@ struct GroupsArgs {
 }
 
 #[derive(Debug, Args)]
+struct ScaleArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Groups of three members.
+    #[arg(long, default_value_t = 1_000)]
+    groups: usize,
+    /// Members of one more group.
+    #[arg(long, default_value_t = 1_000)]
+    members: usize,
+}
+
+#[derive(Debug, Args)]
 struct HostileArgs {
     #[command(flatten)]
     common: Common,
@@ -143,6 +157,12 @@ fn main() -> ExitCode {
             groups: args.groups,
             partitions: args.partitions,
             shards: args.shards,
+        }),
+        Command::Scale(args) => groups::scale::run(&groups::scale::Plan {
+            seed: seed(&args.common),
+            tested: args.common.tested,
+            groups: args.groups,
+            members: args.members,
         }),
         Command::Hostile(args) => {
             let seed = seed(&args.common);

@@ -14,6 +14,9 @@ use crate::metrics::{CreditKind, Stage};
 /// The load of this core is published this often, in microseconds.
 const LOAD_EVERY_US: u64 = 100_000;
 
+/// No pass of the loop is to take more CPU time: what waits for the core meanwhile is answered so much later.
+const LONG_TURN_US: u64 = 2_000;
+
 impl Core {
     pub(super) fn release_request(&mut self, origin: Origin) {
         if origin.parked {
@@ -89,16 +92,23 @@ impl Core {
             .idle_us
             .add(self.now.mono.0.saturating_sub(before.0));
         counters.turns.increment();
+        self.longest.begin();
     }
 
     pub(super) fn count_turn(&mut self) {
         let end = self.clock.now().mono;
         let counters = self.counters();
-        counters.busy_us.add(end.0.saturating_sub(self.now.mono.0));
+        let took_us = end.0.saturating_sub(self.now.mono.0);
+        counters.busy_us.add(took_us);
         counters.connections.set(self.connections.len() as i64);
         counters
             .mesh_depth
             .set(self.backlog.iter().map(VecDeque::len).sum::<usize>() as i64);
+        if self.longest.end(end, took_us) > LONG_TURN_US {
+            self.counters().long_turns.increment();
+        }
+        let counters = self.counters();
+        counters.longest_turn_us.set(self.longest.us() as i64);
         let credits = &self.parts.credits;
         for (kind, share) in [
             (CreditKind::RequestBytes, &credits.request_bytes),
@@ -138,6 +148,13 @@ impl Core {
         let busy = self.counters().busy_us.get();
         let per_mille = (busy - self.load_busy_us) * 1000 / since;
         (self.load_since, self.load_busy_us) = (now, busy);
+        let all = self.parts.seats.iter().map(|seat| seat.shard.groups());
+        let (groups, bytes) = all.fold((0, 0), |sum, groups| {
+            (sum.0 + groups.count(), sum.1 + groups.bytes())
+        });
+        let counters = self.counters();
+        counters.groups.set(groups as i64);
+        counters.group_bytes.set(bytes as i64);
         self.parts
             .loads
             .publish(usize::from(self.parts.index), per_mille as u32);
