@@ -6,12 +6,16 @@
 //! Descriptors are in blocking mode on purpose: on a non-blocking one the ring answers EAGAIN instead
 //! of waiting.
 
+use bytes::{Buf, Bytes};
 use socket2::{Domain, Protocol, SockRef, Type};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Chunks that one `send_now` call hands to the kernel: an answer has one to a few.
+const SLICES: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct Socket(Arc<Inner>);
@@ -85,6 +89,37 @@ impl Socket {
         }
     }
 
+    /// Sends what the socket's buffer takes at once, and takes it off `chunks`; the number of bytes. It never waits: with a
+    /// full buffer nothing is sent, which is no error.
+    pub fn send_now(&self, chunks: &mut Vec<Bytes>) -> io::Result<usize> {
+        let socket = SockRef::from(&self.0.fd);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let mut sent = 0;
+        loop {
+            let result = match &chunks[..] {
+                [] => return Ok(sent),
+                [chunk] => socket.send_with_flags(chunk, flags),
+                many => {
+                    let few = &many[..many.len().min(SLICES)];
+                    let mut slices = [IoSlice::new(&[]); SLICES];
+                    for (slice, chunk) in slices.iter_mut().zip(few) {
+                        *slice = IoSlice::new(chunk);
+                    }
+                    socket.send_vectored_with_flags(&slices[..few.len()], flags)
+                }
+            };
+            match result {
+                Ok(bytes) => {
+                    sent += bytes;
+                    take_front(chunks, bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// SO_SNDBUF; the kernel doubles it and bounds it by net.core.wmem_max.
     pub fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(&self.0.fd).set_send_buffer_size(bytes)
@@ -101,6 +136,19 @@ impl Socket {
 
     pub(crate) fn note_more_bytes(&self, more: bool) {
         self.0.more_bytes.store(more, Ordering::Relaxed);
+    }
+}
+
+fn take_front(chunks: &mut Vec<Bytes>, mut bytes: usize) {
+    let whole = chunks.iter().take_while(|chunk| {
+        let gone = chunk.len() <= bytes;
+        bytes -= if gone { chunk.len() } else { 0 };
+        gone
+    });
+    let whole = whole.count();
+    chunks.drain(..whole);
+    if bytes > 0 {
+        chunks[0].advance(bytes);
     }
 }
 

@@ -19,6 +19,18 @@ const FRAMES_PER_VISIT: u32 = 256;
 /// A frame that is larger is received in steps, so that a claimed length reserves no memory before bytes arrive.
 const STEP_BYTES_MAX: usize = 1 << 20;
 
+/// A turn with at most so many answers sends them by a system call each: the completion of a send through the ring would end the wait
+/// that follows, for nothing. With more of them one submission is cheaper, and what it ends is a wait for the next of many.
+const SENDS_NOW_MAX: usize = 4;
+
+/// How a send leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a call of its own that does not wait; what the socket does not take goes through the ring.
+    Now,
+    Ring,
+}
+
 impl Core {
     pub(super) fn accept(&mut self, socket: Socket, peer: IpAddr, listener: u8) {
         let index = self
@@ -219,25 +231,39 @@ impl Core {
 
     pub(super) fn send_answers(&mut self) {
         let mut sendable = std::mem::take(&mut self.scratch.sendable);
+        let way = if sendable.len() <= SENDS_NOW_MAX {
+            Way::Now
+        } else {
+            Way::Ring
+        };
         for index in sendable.drain(..) {
             let Some(connection) = self.connections.get_mut(index) else {
                 continue;
             };
             connection.listed = false;
             connection.release_replies();
-            self.send_next(index);
+            self.send_next(index, way);
         }
         self.scratch.sendable = sendable;
     }
 
-    pub(super) fn send_next(&mut self, index: usize) {
+    /// Sends what is outgoing, unless a send is in the kernel's hands already.
+    fn send_next(&mut self, index: usize, way: Way) {
         let connection = &mut self.connections[index];
         if connection.sending || connection.closing || connection.outgoing.is_empty() {
             return;
         }
-        connection.sending = true;
         connection.send_since = self.now.mono;
-        let chunks = connection.take_outgoing();
+        let mut chunks = connection.take_outgoing();
+        if way == Way::Now {
+            let result = connection.socket.send_now(&mut chunks);
+            if result.is_err() || chunks.is_empty() {
+                chunks.clear();
+                self.after_send(index, result.map(drop), chunks);
+                return;
+            }
+        }
+        connection.sending = true;
         self.parts
             .turn
             .send(key(KIND_SEND, index), &connection.socket, chunks);
@@ -248,7 +274,13 @@ impl Core {
             return;
         };
         connection.sending = false;
-        connection.spare = chunks;
+        self.after_send(index, result.map(drop), chunks);
+    }
+
+    /// `spare` is the emptied vector of the chunks that have left.
+    fn after_send(&mut self, index: usize, result: io::Result<()>, spare: Vec<Bytes>) {
+        let connection = &mut self.connections[index];
+        connection.spare = spare;
         let sent = std::mem::take(&mut connection.sending_bytes);
         // Reserved reply bytes come back when everything that was reserved for has left.
         let paid = if connection.outgoing.is_empty() {
@@ -257,12 +289,14 @@ impl Core {
             0
         };
         match result {
-            Ok(_) => {
+            Ok(()) => {
                 connection.last_active = self.now.mono;
+                // One that was not read because of its answers may go on.
+                if connection.receive == Receive::Off {
+                    self.scratch.visit.push(index);
+                }
                 self.counters().bytes_out.add(sent as u64);
-                self.send_next(index);
-                // A connection that was not read because of its answers may go on.
-                self.scratch.visit.push(index);
+                self.send_next(index, Way::Ring);
             }
             Err(error) => self.close(index, &error.to_string()),
         }
