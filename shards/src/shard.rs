@@ -282,7 +282,7 @@ impl Shard {
     fn execute(&mut self, now: Now, to: ReplyTo, part: Part, out: &mut Outbox) {
         match part {
             Part::Produce(produce) => self.partitions.produce(now, to, produce, out),
-            Part::FetchPeek(round) => self.partitions.fetch_peek(to, round, out),
+            Part::FetchPeek(round) => self.partitions.fetch_peek(now, to, round, out),
             Part::FetchCollect(round) => self.partitions.fetch_collect(now, to, round, out),
             Part::SessionBegin(begin) => {
                 let begun = self.sessions.begin(now.mono, *begin);

@@ -147,14 +147,19 @@ impl Log {
         tail: &mut TailCache,
         out: &mut Outbox,
     ) {
-        let chunks = tail.push(&Fresh {
+        let fresh = Fresh {
             slot: self.slot,
             base_offset: header.base_offset,
             last_offset: header.last_offset(),
             at: self.appended_bytes,
             header: head,
             batch: bytes,
-        });
+        };
+        let chunks = if now.mono < self.followed_until {
+            tail.push(&fresh)
+        } else {
+            tail.pass(&fresh)
+        };
         let position = self.active.size;
         self.active.add(header, self.config.index_interval_bytes);
         self.active.modified_ms = now.wall_ms;

@@ -13,7 +13,7 @@ use super::aborted::Aborted;
 use super::append::AppendRefused;
 use super::ends::Ends;
 use super::epochs::{Changed, Epochs};
-use super::limits::CURSORS;
+use super::limits::{CURSORS, FOLLOWED_MS};
 use super::producers::Producers;
 use super::read::{Cursor, Finished, Job, Mapped};
 use super::segment::{Sealed, Segment};
@@ -60,6 +60,8 @@ pub struct Log {
     pub(super) state: State,
     pub(super) flush_due: Option<Mono>,
     pub(super) producer_check: Option<Mono>,
+    /// Until then new batches are kept in the tail cache.
+    pub(super) followed_until: Mono,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +160,13 @@ impl Log {
             state: State::Open,
             flush_due: None,
             producer_check: None,
+            followed_until: Mono(0),
         }
+    }
+
+    /// Somebody fetches: new batches will be read soon.
+    pub fn follow(&mut self, now: Now) {
+        self.followed_until = now.mono.after_ms(FOLLOWED_MS);
     }
 
     pub fn id(&self) -> TopicPartition {

@@ -1,4 +1,6 @@
-//! Recent batches of all logs of a shard, in memory, within one byte budget.
+//! Recent batches of all logs of a shard that somebody reads, in memory, within one byte budget.
+//!
+//! Batches of a log that nobody reads are passed on without a copy; a reader that comes later finds them in the page cache.
 //!
 //! Batches leave in the order in which they came, whatever log they belong to. A small batch is copied out of the buffer in which it
 //! was received, with its header patched, so that it does not pin that buffer; of a large one only the header is copied. Copies lie
@@ -91,9 +93,18 @@ impl TailCache {
         self.evict();
     }
 
+    /// The pieces to write of a batch that is not taken in.
+    pub fn pass(&mut self, fresh: &Fresh<'_>) -> Chunks {
+        let mut chunks = Chunks::new();
+        chunks.push(self.copy(fresh.header, &[]));
+        chunks.push(fresh.batch.slice(HEADER_LEN..));
+        chunks
+    }
+
     /// Takes a batch in and gives back the pieces to write.
     pub fn push(&mut self, fresh: &Fresh<'_>) -> Chunks {
         let chunks = self.chunks_of(fresh);
+        self.end_gap(fresh);
         let seq = self.next_seq;
         self.next_seq += 1;
         self.used_bytes += fresh.batch.len();
@@ -154,6 +165,14 @@ impl TailCache {
                 let batch = batches.pop_front();
                 self.used_bytes -= batch.map_or(0, |batch| batch.len());
             }
+        }
+    }
+
+    /// Batches before one that was passed are not read any more: what a reader gets has no gaps.
+    fn end_gap(&mut self, fresh: &Fresh<'_>) {
+        let last = self.logs.get(&fresh.slot).and_then(VecDeque::back);
+        if last.is_some_and(|last| last.last_offset + 1 != fresh.base_offset) {
+            self.forget(fresh.slot);
         }
     }
 
@@ -282,6 +301,30 @@ mod tests {
         push(&mut cache, 1, 530, 10, 100, 300);
         assert_eq!(read(&cache, window(500, 540, 1000, true)), None);
         assert_eq!(read(&cache, window(510, 540, 1000, true)), Some(300));
+    }
+
+    #[test]
+    fn a_batch_that_was_passed_leaves_no_gap_in_what_is_read() {
+        let mut cache = TailCache::new(1 << 20);
+        push(&mut cache, 1, 0, 10, 100, 0);
+        let passed = Bytes::from(vec![1; 100]);
+        let chunks = cache.pass(&Fresh {
+            slot: 1,
+            base_offset: 10,
+            last_offset: 19,
+            at: 100,
+            header: &[0xee; HEADER_LEN],
+            batch: &passed,
+        });
+        assert_eq!(chunks.concat()[..HEADER_LEN], [0xee; HEADER_LEN]);
+        assert_eq!(chunks.concat()[HEADER_LEN..], passed[HEADER_LEN..]);
+        assert_eq!(read(&cache, window(0, 20, 1000, true)), Some(100));
+        assert_eq!(read(&cache, window(10, 20, 1000, true)), None);
+        push(&mut cache, 1, 20, 10, 100, 200);
+        assert_eq!(cache.used_bytes(), 100);
+        assert_eq!(read(&cache, window(0, 30, 1000, true)), None);
+        assert_eq!(read(&cache, window(10, 30, 1000, true)), None);
+        assert_eq!(read(&cache, window(20, 30, 1000, true)), Some(100));
     }
 
     #[test]

@@ -128,14 +128,17 @@ impl Collects {
 }
 
 impl Partitions {
-    pub fn fetch_peek(&mut self, to: ReplyTo, round: FetchPeek, out: &mut Outbox) {
+    pub fn fetch_peek(&mut self, now: Now, to: ReplyTo, round: FetchPeek, out: &mut Outbox) {
         let watch = round
             .watch
             .then(|| self.watches.open(to, round.isolation, round.wake_bytes));
         let mut peeked = Entries::with_capacity(round.entries.len());
         for entry in round.entries {
             let slot = self.by_id.get(&entry.partition.id).copied();
-            let partition = slot.and_then(|slot| self.slots[slot as usize].as_deref_mut());
+            let mut partition = slot.and_then(|slot| self.slots[slot as usize].as_deref_mut());
+            if let Some(Ok(log)) = partition.as_deref_mut().map(Partition::log) {
+                log.follow(now);
+            }
             let result = peek(partition.as_deref(), &entry, round.isolation, &self.tail);
             if let (Some(key), Some(slot), Some(partition)) = (watch, slot, partition) {
                 self.watches

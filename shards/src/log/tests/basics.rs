@@ -4,6 +4,7 @@ use corelog_wire::batch::BatchHeader;
 
 use super::rig::*;
 use crate::base::ids::FileKind;
+use crate::base::time::Mono;
 use crate::effect::Effect;
 use crate::log::*;
 use crate::metadata::TopicConfig;
@@ -62,6 +63,35 @@ fn a_reader_gets_the_same_bytes_from_memory_and_from_disk() {
             assert!(read == all, "max_bytes {max_bytes}, budget {budget}");
         }
     }
+}
+
+#[test]
+fn only_what_somebody_reads_is_kept_in_memory() {
+    let (_, all) = rolled();
+    let batch = unsent(&batches(&all)[0], Origin::Controller);
+    let mut rig = Rig::new(TopicConfig::default());
+    rig.log.followed_until = Mono(0);
+    rig.try_append(&batch).unwrap();
+    rig.run();
+    assert_eq!(rig.tail.used_bytes(), 0);
+    let passed = rig.read(request(0, 10, 1 << 20));
+    assert_eq!(batches(&passed).len(), 1);
+
+    rig.log.follow(rig.now);
+    let mut next = unsent(&batches(&all)[1], Origin::Controller);
+    next.header.producer_id = -1;
+    rig.try_append(&next).unwrap();
+    assert_eq!(rig.tail.used_bytes(), next.bytes.len());
+    // The one on disk and the one in memory, once each.
+    rig.run();
+    let both = rig.read(request(0, 20, 1 << 20));
+    assert_eq!(both[..passed.len()], passed);
+    assert_eq!(batches(&both).len(), 2);
+
+    rig.now.mono = rig.now.mono.after_ms(limits::FOLLOWED_MS);
+    let kept = rig.tail.used_bytes();
+    rig.try_append(&next).unwrap();
+    assert_eq!(rig.tail.used_bytes(), kept);
 }
 
 #[test]

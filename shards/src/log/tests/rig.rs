@@ -76,7 +76,9 @@ impl Rig {
         Rig::with(Log::create(ID, 3, Arc::new(config), now()), Disk::default())
     }
 
-    pub(super) fn with(log: Log, disk: Disk) -> Rig {
+    /// A log that somebody reads.
+    pub(super) fn with(mut log: Log, disk: Disk) -> Rig {
+        log.followed_until = Mono(u64::MAX);
         Rig {
             log,
             tail: TailCache::new(1 << 20),

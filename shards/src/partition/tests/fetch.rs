@@ -48,6 +48,7 @@ fn f5_offsets_outside_the_log_are_out_of_range_and_its_end_is_not() {
 #[test]
 fn f5_what_is_not_committed_is_not_shown() {
     let mut rig = Rig::one();
+    rig.follow(0);
     rig.produce(0, batch(&["a"]));
     rig.shard.hold = Hold::Everything;
     rig.send(0, Acks::Leader, batch(&["b"]));

@@ -100,6 +100,12 @@ impl Rig {
         }
     }
 
+    /// Somebody reads the partition from now on.
+    fn follow(&mut self, partition: usize) {
+        let entry = self.fetch_entry(partition, 0);
+        self.peek(entry);
+    }
+
     fn collect_part(entry: FetchEntry, bytes: u32, at_least_one: bool) -> Part {
         let grant = FetchGrant {
             entry,

@@ -61,8 +61,10 @@ struct World {
 
 impl World {
     fn new() -> World {
+        let mut rig = Rig::new(PARTITIONS as i32, &[]);
+        (0..PARTITIONS).for_each(|partition| rig.follow(partition));
         World {
-            rig: Rig::new(PARTITIONS as i32, &[]),
+            rig,
             sent: vec![vec![Sent::default(); PARTITIONS]; 3],
             logs: vec![Vec::new(); PARTITIONS],
             ends: [0; PARTITIONS],

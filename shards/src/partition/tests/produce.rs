@@ -342,6 +342,7 @@ fn a_cancelled_produce_is_appended_and_not_answered() {
 fn internal_appends_are_committed_like_acks_all_and_read_back() {
     use crate::partition::internal::InternalDone;
     let mut rig = Rig::one();
+    rig.follow(0);
     let id = rig.partitions[0].id;
     let mut out = crate::effect::Outbox::new();
     let now = rig.shard.now;
