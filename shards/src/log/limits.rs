@@ -15,9 +15,10 @@ pub const PRODUCER_BATCHES: usize = 5;
 /// More: copying costs more than the memory that it saves. Less: small batches would pin large receive buffers.
 pub const COPY_BYTES_MAX: usize = 64 << 10;
 
-/// For so long after a fetch new batches of a log are kept in memory.
-/// More: what nobody reads any more takes memory and the work of copying. Less: a consumer whose polls are rare reads from disk each time.
-pub const FOLLOWED_MS: u64 = 60_000;
+/// For so long after a fetch, or an append that a fetch waited for, new batches of a log are kept in memory.
+/// More: what nobody reads any more takes memory and the work of copying. Less: a consumer between two polls finds its next batches
+/// in the page cache only.
+pub const FOLLOWED_MS: u64 = 5_000;
 
 /// The unit in which memory for copied batches is taken. Must hold the largest copied batch several times over.
 pub const ARENA_BYTES: usize = 256 << 10;

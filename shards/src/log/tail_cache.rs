@@ -17,6 +17,12 @@ use rustc_hash::FxHashMap;
 use super::limits::{ARENA_BYTES, COPY_BYTES_MAX};
 use crate::effect::Chunks;
 
+/// Batches of its log that leave when one is passed: a few, so that no turn has to drop all of them.
+const PASS_EVICTS: usize = 4;
+
+/// Batches that are gone and may stand in the order whatever else is there.
+const GONE_MAX: usize = 1024;
+
 /// A batch as it goes to disk.
 struct Cached {
     /// When it came, in batches of all logs.
@@ -63,8 +69,10 @@ pub struct TailCache {
     used_bytes: usize,
     next_seq: u64,
     logs: FxHashMap<u32, VecDeque<Cached>>,
-    /// (slot, seq) of all batches, oldest first; those of forgotten logs are skipped when their turn comes.
+    /// (slot, seq) of all batches, oldest first, and of some that are gone: they are skipped when their turn comes.
     order: VecDeque<(u32, u64)>,
+    /// Batches that are here.
+    live: usize,
     arena: BytesMut,
     /// Handles on full chunks, oldest first.
     retired: VecDeque<BytesMut>,
@@ -78,6 +86,7 @@ impl TailCache {
             next_seq: 0,
             logs: FxHashMap::default(),
             order: VecDeque::new(),
+            live: 0,
             arena: BytesMut::new(),
             retired: VecDeque::new(),
         }
@@ -93,8 +102,12 @@ impl TailCache {
         self.evict();
     }
 
-    /// The pieces to write of a batch that is not taken in.
+    /// The pieces to write of a batch that is not taken in. What is here of its log leaves bit by bit.
     pub fn pass(&mut self, fresh: &Fresh<'_>) -> Chunks {
+        for _ in 0..PASS_EVICTS {
+            self.pop(fresh.slot);
+        }
+        self.skip_gone();
         let mut chunks = Chunks::new();
         chunks.push(self.copy(fresh.header, &[]));
         chunks.push(fresh.batch.slice(HEADER_LEN..));
@@ -108,6 +121,7 @@ impl TailCache {
         let seq = self.next_seq;
         self.next_seq += 1;
         self.used_bytes += fresh.batch.len();
+        self.live += 1;
         self.order.push_back((fresh.slot, seq));
         self.logs.entry(fresh.slot).or_default().push_back(Cached {
             seq,
@@ -124,7 +138,9 @@ impl TailCache {
     pub fn forget(&mut self, slot: u32) {
         if let Some(batches) = self.logs.remove(&slot) {
             self.used_bytes -= batches.iter().map(Cached::len).sum::<usize>();
+            self.live -= batches.len();
         }
+        self.skip_gone();
     }
 
     /// The batches of the window, beginning with the one that holds its offset; `None` if that one is not here. Whole batches only;
@@ -158,14 +174,34 @@ impl TailCache {
             let Some((slot, seq)) = self.order.pop_front() else {
                 return;
             };
-            let Some(batches) = self.logs.get_mut(&slot) else {
-                continue;
-            };
-            if batches.front().is_some_and(|batch| batch.seq == seq) {
-                let batch = batches.pop_front();
-                self.used_bytes -= batch.map_or(0, |batch| batch.len());
+            if self.is_here(slot, seq) {
+                self.pop(slot);
             }
         }
+    }
+
+    /// Drops the oldest batch of a slot.
+    fn pop(&mut self, slot: u32) {
+        if let Some(batch) = self.logs.get_mut(&slot).and_then(VecDeque::pop_front) {
+            self.used_bytes -= batch.len();
+            self.live -= 1;
+        }
+    }
+
+    /// Batches of one slot leave in order, so the front one tells.
+    fn is_here(&self, slot: u32, seq: u64) -> bool {
+        let first = self.logs.get(&slot).and_then(VecDeque::front);
+        first.is_some_and(|first| first.seq <= seq)
+    }
+
+    /// Keeps the order from filling with batches that are gone.
+    fn skip_gone(&mut self) {
+        if self.order.len() <= 2 * self.live + GONE_MAX {
+            return;
+        }
+        let mut order = std::mem::take(&mut self.order);
+        order.retain(|&(slot, seq)| self.is_here(slot, seq));
+        self.order = order;
     }
 
     /// Batches before one that was passed are not read any more: what a reader gets has no gaps.
@@ -203,16 +239,16 @@ impl TailCache {
     /// The oldest chunk that nobody reads any more, else a new one.
     fn next_arena(&mut self) -> BytesMut {
         const TRIES: usize = 4;
+        // Those that slow readers hold for long are left to them, and what was taken for many readers goes when they are gone.
+        while self.retired.len() > 2 * self.used_bytes / ARENA_BYTES + TRIES {
+            self.retired.pop_front();
+        }
         for at in 0..self.retired.len().min(TRIES) {
             if self.retired[at].try_reclaim(ARENA_BYTES)
                 && let Some(arena) = self.retired.remove(at)
             {
                 return arena;
             }
-        }
-        // Those that slow readers hold for long are left to them.
-        if self.retired.len() > self.budget_bytes / ARENA_BYTES + TRIES {
-            self.retired.pop_front();
         }
         BytesMut::with_capacity(ARENA_BYTES)
     }
@@ -318,13 +354,38 @@ mod tests {
         });
         assert_eq!(chunks.concat()[..HEADER_LEN], [0xee; HEADER_LEN]);
         assert_eq!(chunks.concat()[HEADER_LEN..], passed[HEADER_LEN..]);
-        assert_eq!(read(&cache, window(0, 20, 1000, true)), Some(100));
-        assert_eq!(read(&cache, window(10, 20, 1000, true)), None);
         push(&mut cache, 1, 20, 10, 100, 200);
         assert_eq!(cache.used_bytes(), 100);
         assert_eq!(read(&cache, window(0, 30, 1000, true)), None);
         assert_eq!(read(&cache, window(10, 30, 1000, true)), None);
         assert_eq!(read(&cache, window(20, 30, 1000, true)), Some(100));
+    }
+
+    #[test]
+    fn a_log_that_nobody_reads_any_more_leaves_bit_by_bit() {
+        let mut cache = TailCache::new(64 << 20);
+        for at in 0..10_000 {
+            push(&mut cache, 1, at, 1, 1000, at as u64 * 1000);
+        }
+        let batch = Bytes::from(vec![1; 1000]);
+        for at in 10_000..13_000 {
+            cache.pass(&Fresh {
+                slot: 1,
+                base_offset: at,
+                last_offset: at,
+                at: at as u64 * 1000,
+                header: &[0xee; HEADER_LEN],
+                batch: &batch,
+            });
+        }
+        assert_eq!((cache.used_bytes(), cache.live), (0, 0));
+        assert!(cache.order.len() <= GONE_MAX, "{}", cache.order.len());
+        for _ in 0..5000 {
+            push(&mut cache, 2, 0, 1, 1000, 0);
+            cache.forget(2);
+        }
+        assert!(cache.order.len() <= GONE_MAX, "{}", cache.order.len());
+        assert!(cache.retired.len() <= 6, "{}", cache.retired.len());
     }
 
     #[test]

@@ -259,7 +259,11 @@ pub(super) fn append(
 ) -> Result<Appended, ErrorCode> {
     let leader_epoch = partition.leadership.leader_epoch;
     let append_time = partition.leadership.config.timestamp_type == TimestampType::LogAppendTime;
+    let has_watchers = !partition.watchers.is_empty();
     let log = partition.log()?;
+    if has_watchers {
+        log.follow(now);
+    }
     let batch = AppendBatch {
         bytes: batch.bytes,
         header: batch.header,
