@@ -103,12 +103,15 @@ fn a_slow_reader_that_takes_its_answers_is_served() {
     let home = Home::new();
     let broker = home.start(1, &["connection.send.timeout.ms=1000"]);
     let mut client = broker.connect();
-    let topic = create(&mut client, "large", 1);
-    for _ in 0..40 {
-        append(&mut client, &topic, 0, &["r".repeat(500_000)]);
+    // One answer brings at most some MiB of a partition that nobody has read, so there are several.
+    let topic = create(&mut client, "large", 8);
+    for partition in 0..8 {
+        for _ in 0..5 {
+            append(&mut client, &topic, partition, &["r".repeat(500_000)]);
+        }
     }
-    let mut request = fetch_request(&topic, 12, &[(0, 0)]);
-    request.topics[0].partitions[0].partition_max_bytes = 50 << 20;
+    let from: Vec<(i32, i64)> = (0..8).map(|partition| (partition, 0)).collect();
+    let request = fetch_request(&topic, 12, &from);
     let mut stream = TcpStream::connect(broker.address()).unwrap();
     stream.write_all(&frame(&request, 12, 1)).unwrap();
     let mut prefix = [0; 4];

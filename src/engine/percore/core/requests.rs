@@ -208,16 +208,18 @@ impl Core {
         );
         for item in carry.drain(..) {
             counting::carry(self.counters(), &item);
-            if item.reply_bytes() > 0 && !self.pay_for_reply(&item) {
-                self.starved.push_back(item);
-            } else {
+            if item.reply_bytes() == 0 {
                 self.carry_one(item);
+            } else if !self.starved.is_empty() {
+                self.starved.push_back(item);
+            } else if let Some(item) = self.carry_paid(item, false) {
+                self.starved.push_back(item);
             }
         }
         self.scratch.carrying = carry;
     }
 
-    pub(super) fn carry_one(&mut self, item: Carry) {
+    fn carry_one(&mut self, item: Carry) {
         let here = usize::from(self.parts.index);
         match item {
             Carry::Part { shard, to, part } => {
@@ -240,25 +242,24 @@ impl Core {
         }
     }
 
-    /// Reply bytes are reserved before data is read; the one that waits longest is served first. The largest answer always fits
-    /// once others are done, because a request is capped to what the pool holds.
-    pub(super) fn pay_for_reply(&mut self, item: &Carry) -> bool {
-        let bytes = item
-            .reply_bytes()
-            .min(self.parts.credits.reply_bytes.total() as usize);
-        if !self.starved.is_empty() || !self.parts.credits.reply_bytes.take(bytes, false) {
-            return false;
+    /// Carries a part whose answer needs reply bytes, which are reserved before data is read; gives it back when there are not enough yet. The
+    /// largest answer always fits once others are done, because a request is capped to what the pool holds. What belongs to a request that is
+    /// gone is dropped: nobody would pay for what it reads.
+    fn carry_paid(&mut self, item: Carry, woken: bool) -> Option<Carry> {
+        let pool = &mut self.parts.credits.reply_bytes;
+        let bytes = item.reply_bytes().min(pool.total() as usize);
+        let Carry::Part { to, .. } = item else {
+            return None;
+        };
+        if self.requests.origin_of(to).is_none() {
+            return None;
         }
-        self.note_reserved(item, bytes);
-        true
-    }
-
-    pub(super) fn note_reserved(&mut self, item: &Carry, bytes: usize) {
-        if let Carry::Part { to, .. } = item
-            && !self.requests.reserve(*to, bytes)
-        {
-            self.parts.credits.reply_bytes.give(bytes);
+        if !pool.take(bytes, woken) {
+            return Some(item);
         }
+        self.requests.reserve(to, bytes);
+        self.carry_one(item);
+        None
     }
 
     pub(super) fn give_reply_bytes(&mut self, bytes: usize) {
@@ -266,15 +267,10 @@ impl Core {
             self.parts.credits.reply_bytes.give(bytes);
         }
         while let Some(item) = self.starved.pop_front() {
-            let bytes = item
-                .reply_bytes()
-                .min(self.parts.credits.reply_bytes.total() as usize);
-            if !self.parts.credits.reply_bytes.take(bytes, true) {
+            if let Some(item) = self.carry_paid(item, true) {
                 self.starved.push_front(item);
                 return;
             }
-            self.note_reserved(&item, bytes);
-            self.carry_one(item);
         }
     }
 }
