@@ -251,9 +251,7 @@ impl Core {
         let Carry::Part { to, .. } = item else {
             return None;
         };
-        if self.requests.origin_of(to).is_none() {
-            return None;
-        }
+        self.requests.origin_of(to)?;
         if !pool.take(bytes, woken) {
             return Some(item);
         }
