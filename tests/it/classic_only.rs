@@ -4,7 +4,9 @@ use corelog_wire::messages::produce;
 
 use crate::broker::{Home, eventually};
 use crate::console::{get, metric};
-use crate::topic::{append, batch, create, produce_request, produced, read_all, values};
+use crate::topic::{
+    append, batch, create, fetch_request, produce_request, produced, read_all, values,
+};
 
 const VERSION: i16 = 9;
 
@@ -48,6 +50,50 @@ fn a_full_queue_stops_the_processors_and_is_told() {
     assert_eq!(read_all(&mut client, &topic)[&0].len(), 1 + CLIENTS);
     eventually("the queue is empty", || {
         (of(queued) == Some(0.0)).then_some(())
+    });
+    broker.stop();
+}
+
+#[test]
+fn a_long_poll_whose_client_goes_before_it_is_read_ends_with_it() {
+    let home = Home::new();
+    let broker = home.start(
+        2,
+        &[
+            "num.io.threads=1",
+            "num.network.threads=1",
+            "queued.max.requests=1",
+            &home.stall_option(),
+        ],
+    );
+    let mut client = broker.connect();
+    let topic = create(&mut client, "left", 1);
+    append(&mut client, &topic, 0, &values("there", 1));
+    let mut reader = broker.connect();
+    assert!(reader.try_api_versions().is_some());
+    // The processor stands still: one request in the handler's hands, one in the queue, one that finds no place.
+    home.hold_disk();
+    let mut stuck: Vec<_> = (0..3).map(|_| broker.connect()).collect();
+    for client in &mut stuck {
+        let request = produce_request(&topic, VERSION, -1, &[(0, batch(&values("held", 1)))]);
+        client.send(&request, VERSION);
+    }
+    let of = |name: &str| metric(&get(home.admin(), "/metrics"), name);
+    let waiters = "corelog_core_credit_waiters{core=\"0\",credit=\"request_count\"}";
+    eventually("the processor waits", || {
+        (of(waiters) == Some(1.0)).then_some(())
+    });
+    // It learns of the request and of the end at once.
+    let mut poll = fetch_request(&topic, 12, &[(0, 4)]);
+    (poll.max_wait_ms, poll.min_bytes) = (600_000, 50_000_000);
+    reader.send(&poll, 12);
+    drop(reader);
+    home.let_disk_go();
+    for client in &mut stuck {
+        assert_eq!(produced(&client.receive::<produce::Request>(VERSION)).0, 0);
+    }
+    eventually("only the others are connected", || {
+        (of("corelog_core_connections{core=\"0\"}") == Some(4.0)).then_some(())
     });
     broker.stop();
 }

@@ -238,8 +238,9 @@ impl Processor {
         // What has failed is found by trying.
         channel.readable |= event.is_readable() || gone;
         channel.writable |= event.is_writable() || event.is_error();
-        if gone && channel.muted {
-            // What waits for others would wait for nobody. Everything else is answered soon, and then the end is read.
+        if gone {
+            // What waits for others, now or after what is still to be read, would wait for nobody. Everything else is answered soon, and then the
+            // end is read. The selector does not tell of this again.
             let link = Arc::clone(&channel.link);
             self.house.hang_up(&link, &mut self.jobs);
         }
