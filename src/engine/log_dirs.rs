@@ -1,7 +1,7 @@
 //! The log directories of this broker: which replica lies where, what their checkpoint files say, what waits for removal.
 //!
 //! Shared by cores, helper threads and housekeeping, on the control path only: one lock, never held during a system call that waits for a disk,
-//! but for the checkpoint files, which housekeeping alone writes.
+//! but for the checkpoint files, which have a lock of their own.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,6 +33,8 @@ struct State {
     names: FxHashMap<String, TopicPartition>,
     /// Per directory.
     checkpoints: Vec<Checkpoints>,
+    /// What the files of each directory say.
+    on_disk: Vec<Checkpoints>,
     replicas: Vec<usize>,
     changed: bool,
     offline: Vec<bool>,
@@ -45,6 +47,8 @@ struct State {
 pub struct LogDirs {
     roots: Vec<PathBuf>,
     state: Mutex<State>,
+    /// Held while checkpoint files are written, so that an older state never replaces a newer one.
+    writing: Mutex<()>,
 }
 
 impl LogDirs {
@@ -60,6 +64,7 @@ impl LogDirs {
             names: FxHashMap::default(),
             replicas: vec![0; roots.len()],
             offline: vec![false; roots.len()],
+            on_disk: checkpoints.clone(),
             checkpoints,
             changed: false,
             doomed: BinaryHeap::new(),
@@ -68,6 +73,7 @@ impl LogDirs {
         LogDirs {
             roots,
             state: Mutex::new(state),
+            writing: Mutex::new(()),
         }
     }
 
@@ -123,8 +129,11 @@ impl LogDirs {
     }
 
     /// Makes a new replica's directory, where the fewest are (L-31). Its name must not be taken.
+    ///
+    /// Checkpoint files know replicas by name: what they say of a deleted one of this name has to be gone from the disk first, or a crash would
+    /// let the new one begin where the old one did, without the records below.
     pub fn create(&self, log: TopicPartition, name: &str) -> io::Result<PathBuf> {
-        let directory = {
+        let (directory, is_remembered) = {
             let mut state = self.lock();
             if state.names.get(name).is_some_and(|holder| *holder != log) {
                 return Err(io::Error::other(format!(
@@ -135,6 +144,12 @@ impl LogDirs {
             let Some(directory) = open.min_by_key(|index| state.replicas[*index]) else {
                 return Err(io::Error::other("every log directory is offline"));
             };
+            let mut is_remembered = false;
+            if let Some((topic, partition)) = storage::parse_partition_name(name) {
+                state.checkpoints[directory].forget(topic, partition);
+                is_remembered = state.on_disk[directory].knows(topic, partition);
+                state.changed |= is_remembered;
+            }
             state.replicas[directory] += 1;
             state.names.insert(name.to_owned(), log);
             state.places.insert(
@@ -144,8 +159,11 @@ impl LogDirs {
                     name: name.to_owned(),
                 },
             );
-            directory
+            (directory, is_remembered)
         };
+        if is_remembered {
+            self.write_checkpoints()?;
+        }
         storage::create_log(&self.roots[directory], name, log.topic_id)?;
         Ok(self.roots[directory].join(name))
     }
@@ -225,18 +243,26 @@ impl LogDirs {
         }
     }
 
-    /// Writes the checkpoint files if anything in them has changed. Called by one thread.
+    /// Writes the checkpoint files if anything in them has changed. Those of a failed directory are left as they are.
     pub fn write_checkpoints(&self) -> io::Result<()> {
-        let checkpoints = {
+        let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (checkpoints, offline) = {
             let mut state = self.lock();
             if !std::mem::take(&mut state.changed) {
                 return Ok(());
             }
-            state.checkpoints.clone()
+            (state.checkpoints.clone(), state.offline.clone())
         };
-        for (root, checkpoints) in self.roots.iter().zip(&checkpoints) {
-            checkpoints.write(root)?;
+        for (index, checkpoints) in checkpoints.into_iter().enumerate() {
+            if !offline[index] {
+                if let Err(error) = checkpoints.write(&self.roots[index]) {
+                    self.lock().changed = true;
+                    return Err(error);
+                }
+                self.lock().on_disk[index] = checkpoints;
+            }
         }
+        drop(writing);
         Ok(())
     }
 
@@ -364,5 +390,30 @@ mod tests {
         assert!(path.join("partition.metadata").exists());
         assert_eq!(dirs.path(log(2)), Some(path));
         assert_eq!(dirs.path(log(1)), None);
+    }
+
+    #[test]
+    fn what_was_remembered_of_a_deleted_replica_is_gone_before_another_has_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = LogDirs::new(
+            vec![root.path().to_owned()],
+            vec![Checkpoints::default()],
+            7,
+        );
+        dirs.create(log(1), "again-0").unwrap();
+        dirs.note(&[PartitionCheckpoint {
+            log: log(1),
+            recovery_point: 200,
+            high_watermark: 200,
+            log_start_offset: 159,
+            first_segment_base: 0,
+        }]);
+        dirs.write_checkpoints().unwrap();
+        let said = || fs::read_to_string(root.path().join("log-start-offset-checkpoint")).unwrap();
+        assert!(said().contains("again 0 159"), "{}", said());
+        dirs.delete(log(1), Duration::from_mins(1)).unwrap();
+        dirs.create(log(2), "again-0").unwrap();
+        assert!(!said().contains("again"), "{}", said());
+        assert_eq!(dirs.checkpoint(log(2)), (None, None, None));
     }
 }

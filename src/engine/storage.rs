@@ -215,6 +215,18 @@ impl Checkpoints {
         self.log_starts.remove(&key);
     }
 
+    /// Is there anything about this replica?
+    pub fn knows(&self, topic: &str, partition: i32) -> bool {
+        let key = (topic.to_owned(), partition);
+        [
+            &self.recovery_points,
+            &self.high_watermarks,
+            &self.log_starts,
+        ]
+        .iter()
+        .any(|lines| lines.contains_key(&key))
+    }
+
     /// Writes the three files, each atomically.
     pub fn write(&self, root: &Path) -> io::Result<()> {
         write_offsets(&root.join(RECOVERY_POINTS), &self.recovery_points)?;

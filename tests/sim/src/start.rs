@@ -427,6 +427,25 @@ impl World {
         }
     }
 
+    fn write_all_checkpoints(&mut self) {
+        for (file, name) in FILES.iter().enumerate() {
+            for root in 0..2_u8 {
+                let lines = &self.checkpoints[usize::from(root)][file];
+                let path = (root, (*name).to_owned());
+                self.device.disk.texts.insert(path, text(lines));
+            }
+        }
+    }
+
+    /// A replica of this name is about to be made: what is remembered of an older one goes first, from the files too.
+    pub fn forget_checkpoints(&mut self, name: &str) {
+        let Some(key) = parse_name(name) else { return };
+        for lines in self.checkpoints.iter_mut().flatten() {
+            lines.remove(&key);
+        }
+        self.write_all_checkpoints();
+    }
+
     fn claim(&mut self) {
         for core in &self.cores {
             for log in self.oracle.truths.keys().copied().collect::<Vec<_>>() {
@@ -461,13 +480,7 @@ impl World {
         self.claim();
         let wall_ms = self.now().wall_ms;
         self.device.kill(&mut self.seeded, wall_ms);
-        for (file, name) in FILES.iter().enumerate() {
-            for root in 0..2_u8 {
-                let lines = &self.checkpoints[usize::from(root)][file];
-                let path = (root, (*name).to_owned());
-                self.device.disk.texts.insert(path, text(lines));
-            }
-        }
+        self.write_all_checkpoints();
         let failed = self.cores.iter().any(|core| core.has_failed);
         if !failed {
             self.device.disk.texts.insert(clean_mark(), String::new());

@@ -108,7 +108,10 @@ impl World {
                         .appended(&topic, *file, *position, &bytes.freeze())?;
                 }
             }
-            Effect::CreateLog { log, .. } => self.oracle.opened(*log, 0, 0)?,
+            Effect::CreateLog { log, name, .. } => {
+                self.oracle.opened(*log, 0, 0)?;
+                self.forget_checkpoints(name);
+            }
             Effect::DeleteLog { log, .. } => {
                 if let Some((root, name)) = self.device.places.get(log)
                     && let Some(key) = crate::start::parse_name(name)
