@@ -19,7 +19,7 @@ use crate::effect::{Effect, Message, Outbox};
 use crate::event::Event;
 use crate::group::Groups;
 use crate::metadata::Image;
-use crate::part::{Part, PartitionRef, Reply};
+use crate::part::{Acks, Part, PartitionRef, Reply};
 use crate::partition::fetch_session::FetchSessions;
 use crate::partition::internal::InternalDone;
 use crate::partition::{Partitions, PartitionsConfig, partitions_of, refuse};
@@ -129,7 +129,10 @@ impl Shard {
         match event {
             Event::Part { to, part } => self.on_part(now, to, part, out),
             Event::Cancelled { to } => {
-                self.parked.retain(|parked| parked.to != to);
+                // Who asked for no answer may leave at once: what it sent is appended all the same.
+                let is_unanswered = |part: &Part| matches!(part, Part::Produce(produce) if produce.acks == Acks::None);
+                self.parked
+                    .retain(|parked| parked.to != to || is_unanswered(&parked.part));
                 self.partitions.cancel(to);
                 self.groups.cancel(to);
                 if let Some(controller) = &mut self.controller {

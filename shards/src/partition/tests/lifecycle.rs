@@ -85,6 +85,20 @@ fn too_many_parked_parts_are_refused() {
 }
 
 #[test]
+fn a_client_that_wants_no_answer_may_leave_before_its_topic_is_made() {
+    let mut rig = Rig::one();
+    let topic = rig.cluster.create_topic("later", 1, &[]);
+    rig.partitions.push(rig.cluster.partition(topic, 0));
+    let sent = rig.send(1, Acks::None, batch(&["a"]));
+    rig.shard.on(Event::Cancelled { to: sent });
+    rig.shard.image(&rig.cluster);
+    assert_eq!(
+        outcome(&rig.produce(1, batch(&["b"]))),
+        (ErrorCode::NONE, 1)
+    );
+}
+
+#[test]
 fn a_parked_produce_times_out() {
     let mut rig = Rig::one();
     let topic = rig.cluster.create_topic("later", 1, &[]);
