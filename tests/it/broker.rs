@@ -180,6 +180,8 @@ impl Home {
 
     /// A broker with `shards` shards that answers.
     pub(crate) fn start(&self, shards: u16, more: &[&str]) -> Broker {
+        let served = || self.told().matches("serving").count();
+        let before = served();
         let log = File::options()
             .create(true)
             .append(true)
@@ -202,6 +204,8 @@ impl Home {
             if let Some(status) = broker.ended() {
                 panic!("the broker ended at its start, {status}:\n{}", self.told());
             }
+            // Whoever answers on this port has to be the one that was started here.
+            (served() > before).then_some(())?;
             Client::try_connect(broker.address).ok()?.try_api_versions()
         });
         broker
