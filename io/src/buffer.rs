@@ -5,8 +5,10 @@
 //! `BytesMut::try_reclaim` gets the whole allocation back when the last part is gone. After warm-up
 //! the pool does not allocate.
 //!
-//! What the pool keeps is bounded: free buffers by bytes, lent ones by count; what exceeds a bound is
-//! simply freed. It does not bound what is *in use*: credits do (see `credits`).
+//! What the pool keeps is bounded: free buffers by bytes; what exceeds the bound is simply freed. A lent
+//! remainder pins its whole allocation, so each `take` looks at some of them, and the owner calls
+//! `settle` now and then: what nobody uses any more is not held for long. The pool does not bound what
+//! is *in use*: credits do (see `credits`).
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
@@ -15,7 +17,8 @@ use std::collections::VecDeque;
 pub const SIZE_CLASSES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
 /// Lent buffers looked at per `take`: more would make one turn pay for many, fewer would let
-/// reclaimable buffers wait behind long-lived ones.
+/// reclaimable buffers wait behind long-lived ones. A `take` is followed by one `give` at most, so the
+/// list gets no longer by what is lent for a short time.
 const RECLAIMS_PER_TAKE: usize = 8;
 
 /// How often a lent buffer is looked at before it is forgotten: its parts live long, or it never owned
@@ -24,6 +27,9 @@ const TRIES_MAX: u8 = 32;
 
 /// Lent remainders remembered: beyond it their memory is freed with the last part, not reused.
 const LENT_MAX: usize = 4096;
+
+/// Up to this size a request gets a buffer of a class, however small it is.
+const ROUNDED_UP_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub struct BufferPool {
@@ -48,13 +54,11 @@ impl BufferPool {
 
     /// An empty buffer with room for at least `capacity` bytes.
     pub fn take(&mut self, capacity: usize) -> BytesMut {
+        self.look(RECLAIMS_PER_TAKE);
         let Some(class) = class_for(capacity) else {
             self.allocations += 1;
             return BytesMut::with_capacity(capacity);
         };
-        if self.free[class].is_empty() {
-            self.reclaim();
-        }
         if let Some(buffer) = self.free[class].pop() {
             self.free_bytes -= SIZE_CLASSES[class];
             return buffer;
@@ -91,8 +95,13 @@ impl BufferPool {
         self.allocations
     }
 
-    fn reclaim(&mut self) {
-        for _ in 0..RECLAIMS_PER_TAKE.min(self.lent.len()) {
+    /// Looks at everything that was lent: to be called now and then, also when nobody takes.
+    pub fn settle(&mut self) {
+        self.look(self.lent.len());
+    }
+
+    fn look(&mut self, count: usize) {
+        for _ in 0..count.min(self.lent.len()) {
             if let Some((buffer, tries)) = self.lent.pop_front() {
                 self.sort(buffer, tries + 1);
             }
@@ -127,8 +136,11 @@ enum Whole {
     Lent,
 }
 
+/// The smallest class that fits; none if it is large and more than twice what is asked for, as that much is not paid for.
 fn class_for(capacity: usize) -> Option<usize> {
-    SIZE_CLASSES.iter().position(|&size| size >= capacity)
+    let class = SIZE_CLASSES.iter().position(|&size| size >= capacity)?;
+    let size = SIZE_CLASSES[class];
+    (size <= ROUNDED_UP_MAX || size / 2 <= capacity).then_some(class)
 }
 
 /// `try_reclaim` of one byte more than there is succeeds exactly if nobody else holds a part and
@@ -178,6 +190,32 @@ mod tests {
             (2, 4096, 0)
         );
         drop((other, again));
+    }
+
+    #[test]
+    fn what_was_lent_of_a_large_buffer_is_not_held_when_its_parts_are_gone() {
+        let mut pool = BufferPool::new(1 << 20);
+        for _ in 0..100 {
+            let mut buffer = pool.take(3 << 20);
+            buffer.extend_from_slice(&[7; 1000]);
+            buffer.truncate(1000);
+            let part = buffer.split_to(1000).freeze();
+            let rest = buffer.split_off(0);
+            let end = rest.capacity();
+            pool.give(buffer);
+            drop((part, rest));
+            assert!(pool.lent() <= 1, "{} of {end}", pool.lent());
+        }
+        pool.settle();
+        assert_eq!(pool.lent(), 0);
+    }
+
+    #[test]
+    fn a_class_that_is_much_too_large_is_not_used() {
+        let mut pool = BufferPool::new(1 << 20);
+        assert_eq!(pool.take((256 << 10) + 1).capacity(), (256 << 10) + 1);
+        assert_eq!(pool.take(512 << 10).capacity(), 1 << 20);
+        assert_eq!(pool.take((16 << 10) + 1).capacity(), 64 << 10);
     }
 
     #[test]

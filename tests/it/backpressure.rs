@@ -8,10 +8,12 @@ use corelog_wire::frame::ResponseHeader;
 use corelog_wire::messages::produce;
 
 use crate::broker::{Broker, Home, eventually};
-use crate::client::frame;
+use crate::client::{Client, frame};
 use crate::console::{get, metric};
 use crate::proc::zero_windows;
-use crate::topic::{Topic, append, batch, create, produce_request, produced, read_all, values};
+use crate::topic::{
+    Topic, append, batch, create, fetch_request, produce_request, produced, read_all, values,
+};
 
 const VERSION: i16 = 9;
 const BUDGET: u64 = 64 << 20;
@@ -287,5 +289,64 @@ fn beginnings_of_large_requests_do_not_keep_each_other_from_their_ends() {
             .all(|pusher| pusher.answered == REQUESTS)
             .then_some(())
     });
+    broker.stop();
+}
+
+#[test]
+fn catching_up_holds_no_more_than_the_budget() {
+    let home = Home::new();
+    let broker = home.start(2, &[&format!("memory.budget.bytes={BUDGET}")]);
+    let mut client = broker.connect();
+    let topic = create(&mut client, "old", 2);
+    for n in 0..80 {
+        append(&mut client, &topic, n % 2, &["r".repeat(900_000)]);
+    }
+    for _ in 0..3 {
+        assert_eq!(read_all(&mut client, &topic)[&1].len(), 40);
+        let held = broker.rss_anon();
+        assert!(held <= BUDGET, "{held} bytes with a budget of {BUDGET}");
+    }
+    broker.stop();
+}
+
+#[test]
+fn those_who_take_no_answers_leave_places_for_others() {
+    let home = Home::new();
+    let broker = home.start(2, &["connection.send.timeout.ms=600000"]);
+    let mut client = broker.connect();
+    let topic = create(&mut client, "large", 2);
+    for n in 0..16 {
+        append(&mut client, &topic, n % 2, &["r".repeat(500_000)]);
+    }
+    let request = fetch_request(&topic, 12, &[(0, 0), (1, 0)]);
+    let mut deaf: Vec<Client> = (0..6).map(|_| broker.connect()).collect();
+    for client in &mut deaf {
+        for _ in 0..200 {
+            client.send(&request, 12);
+        }
+    }
+    for _ in 0..20 {
+        assert!(client.try_api_versions().is_some());
+    }
+    append(&mut client, &topic, 0, &values("served", 1));
+    drop(deaf);
+    broker.stop();
+}
+
+#[test]
+fn any_number_of_requests_without_answers_is_taken() {
+    const REQUESTS: i64 = 3000;
+    let home = Home::new();
+    let broker = home.start(2, &[]);
+    let mut client = broker.connect();
+    let topic = create(&mut client, "silent", 1);
+    for _ in 0..REQUESTS {
+        client.send_unanswered(
+            &produce_request(&topic, 9, 0, &[(0, batch(&values("v", 1)))]),
+            9,
+        );
+    }
+    // Behind all of them on the same connection.
+    assert_eq!(append(&mut client, &topic, 0, &values("last", 1)), REQUESTS);
     broker.stop();
 }

@@ -34,8 +34,9 @@ use crate::metrics::Metrics;
 const RING_MESSAGES: usize = 4096;
 /// Parts of one core that may be out to another: half the ring, so that replies and messages find room.
 const RING_PARTS_MAX: usize = RING_MESSAGES / 2;
-/// Requests of one connection that may be under way. More would let one client own a core's turn; librdkafka sends as many as it likes.
-const CONNECTION_REQUESTS_MAX: usize = 1024;
+/// Requests of one connection that may be under way. More would let a few clients hold all places of `queued.max.requests`; librdkafka sends as many
+/// as it likes.
+const CONNECTION_REQUESTS_MAX: usize = 64;
 /// Answers that one connection may have waiting before it is not read any more.
 const CONNECTION_REPLY_BYTES_MAX: usize = 8 << 20;
 /// Long polls and acks=all that wait, per core: one for each of very many connections.

@@ -19,6 +19,10 @@ const FRAMES_PER_VISIT: u32 = 256;
 /// A frame that is larger is received in steps, so that a claimed length reserves no memory before bytes arrive.
 const STEP_BYTES_MAX: usize = 1 << 20;
 
+/// While an answer waits for the client to take it, so many more requests of its connection may be under way. More would let those who take
+/// nothing keep the places of others; fewer would slow a client that pipelines over a long way.
+const UNTAKEN_REQUESTS_MAX: usize = 8;
+
 /// A turn with at most so many answers sends them by a system call each: the completion of a send through the ring would end the wait
 /// that follows, for nothing. With more of them one submission is cheaper, and what it ends is a wait for the next of many.
 const SENDS_NOW_MAX: usize = 4;
@@ -50,7 +54,12 @@ impl Core {
                 return;
             }
             let limits = &self.parts.limits;
-            if connection.order.len() >= limits.connection_requests_max
+            let requests_max = if connection.sending {
+                UNTAKEN_REQUESTS_MAX
+            } else {
+                limits.connection_requests_max
+            };
+            if connection.order.len() >= requests_max
                 || connection.outgoing_bytes + connection.sending_bytes
                     > limits.connection_reply_bytes_max
             {
@@ -242,6 +251,10 @@ impl Core {
             };
             connection.listed = false;
             connection.release_replies();
+            // Places of requests are free again, also of those that are not answered at all.
+            if connection.receive == Receive::Off {
+                self.scratch.visit.push(index);
+            }
             self.send_next(index, way);
         }
         self.scratch.sendable = sendable;
@@ -353,6 +366,7 @@ impl Core {
 
     /// Ends what is idle or stuck, and takes the buffers of connections that have become idle.
     pub(super) fn sweep(&mut self) {
+        self.parts.turn.pool().settle();
         let limits = &self.parts.limits;
         let mut ended: Vec<(usize, &'static str)> = Vec::new();
         for (index, connection) in &mut self.connections {
