@@ -22,6 +22,8 @@ use crate::metrics::Metrics;
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a stop may take before it is called unclean.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
+/// The exit status when the last log directory has failed, which is Kafka's.
+const DISKS_FAILED_EXIT_CODE: i32 = 1;
 /// Checkpoint files are written this often at most: what lies above a recovery point has to be scanned after a crash.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 /// Housekeeping looks around this often.
@@ -242,6 +244,17 @@ impl Keeping {
             News::Offline(root, logs) => {
                 tracing::error!(directory = %root.display(), replicas = logs.len(), "log directory is offline; replace the disk and restart");
                 self.tell(|logs| Notice::Offline { logs: logs.clone() }, &logs);
+                let (directories, replicas) = self.kept.dirs.offline();
+                let broker = &self.kept.metrics.broker;
+                broker.offline_directories.set(directories as i64);
+                broker.offline_partitions.set(replicas as i64);
+                if directories == self.kept.dirs.count() {
+                    // As Kafka does: nothing can be served any more, and whoever watches the process shall know.
+                    tracing::error!(
+                        "every log directory has failed: the broker stops; replace the disk or make room on it, and start again"
+                    );
+                    std::process::exit(DISKS_FAILED_EXIT_CODE);
+                }
             }
         }
     }

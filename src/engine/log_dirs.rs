@@ -310,6 +310,22 @@ impl LogDirs {
         Some((self.roots[usize::from(directory)].clone(), logs))
     }
 
+    /// How many directories have failed, and how many replicas are in them.
+    pub fn offline(&self) -> (usize, usize) {
+        let state = self.lock();
+        let is_offline = |directory: u16| state.offline[usize::from(directory)];
+        let directories = state.offline.iter().filter(|offline| **offline).count();
+        let replicas = state.places.values();
+        (
+            directories,
+            replicas.filter(|place| is_offline(place.directory)).count(),
+        )
+    }
+
+    pub fn count(&self) -> usize {
+        self.roots.len()
+    }
+
     /// The replica is not one of this broker's any more.
     pub fn forget(&self, log: TopicPartition) {
         let mut state = self.lock();
@@ -415,5 +431,24 @@ mod tests {
         dirs.create(log(2), "again-0").unwrap();
         assert!(!said().contains("again"), "{}", said());
         assert_eq!(dirs.checkpoint(log(2)), (None, None, None));
+    }
+
+    #[test]
+    fn failed_directories_and_their_replicas_are_counted() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots = vec![one.path().to_owned(), two.path().to_owned()];
+        let dirs = LogDirs::new(
+            roots,
+            vec![Checkpoints::default(), Checkpoints::default()],
+            7,
+        );
+        for topic in 1..=4 {
+            dirs.create(log(topic), &format!("t{topic}-0")).unwrap();
+        }
+        assert_eq!(dirs.offline(), (0, 0));
+        let (_, lost) = dirs.set_offline(log(1)).unwrap();
+        assert_eq!((dirs.offline(), lost.len()), ((1, 2), 2));
+        assert!(dirs.set_offline(log(1)).is_none(), "said once");
+        assert!(dirs.count() > 1);
     }
 }
