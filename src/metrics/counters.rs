@@ -134,8 +134,6 @@ pub struct Core {
     pub longest_turn_us: Gauge,
     /// Passes that took more than 2 ms of CPU time: whatever else waited for the core waited so long.
     pub long_turns: Counter,
-    /// How often the watchdog saw the loop stand still.
-    pub stalls: Counter,
 
     pub connections: Gauge,
     pub connections_opened: Counter,
@@ -151,7 +149,6 @@ pub struct Core {
     pub records_in: Counter,
     pub record_bytes_in: Counter,
     pub record_bytes_out: Counter,
-    pub record_bytes_rejected: Counter,
 
     /// Messages that wait in rings of this core.
     pub mesh_depth: Gauge,
@@ -167,7 +164,6 @@ pub struct Core {
     pub group_bytes: Gauge,
     pub groups: Gauge,
 
-    pub writes_in_flight: Gauge,
     pub writes: Counter,
     pub write_bytes: Counter,
     pub syncs: Counter,
@@ -194,8 +190,6 @@ pub struct Broker {
     pub leaders: Gauge,
     pub offline_partitions: Gauge,
     pub offline_directories: Gauge,
-    /// Logs that are still to be recovered.
-    pub logs_to_recover: Gauge,
     pub metadata_offset: Gauge,
 }
 

@@ -170,7 +170,7 @@ fn gauge_sample(
 /// Names that dashboards of Kafka know, summed over the cores.
 fn broker_totals(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
     type Sum = fn(&Core) -> u64;
-    const TOTALS: [(&str, &str, Sum); 8] = [
+    const TOTALS: [(&str, &str, Sum); 7] = [
         ("messagesin", "Records that were appended", |core| {
             core.records_in.get()
         }),
@@ -180,11 +180,6 @@ fn broker_totals(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
         ("bytesout", "Bytes of records that were sent", |core| {
             core.record_bytes_out.get()
         }),
-        (
-            "bytesrejected",
-            "Bytes of records that were refused",
-            |core| core.record_bytes_rejected.get(),
-        ),
         ("totalproducerequests", "Produce requests", |core| {
             core.requests.of(PRODUCE).get()
         }),
@@ -213,7 +208,7 @@ fn broker_totals(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
         MetricType::Gauge,
         |samples| gauge_sample(samples, &[("version", env!("CARGO_PKG_VERSION"))], 1),
     )?;
-    let gauges: [(&str, &str, &Gauge); 8] = [
+    let gauges: [(&str, &str, &Gauge); 7] = [
         (
             "kafka_server_kafkaserver_brokerstate",
             "1 starting, 2 recovering, 3 running, 7 shutting down",
@@ -243,11 +238,6 @@ fn broker_totals(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
             "kafka_log_logmanager_offlinelogdirectorycount",
             "Log directories that cannot be used",
             &broker.offline_directories,
-        ),
-        (
-            "kafka_log_logmanager_remaininglogstorecover",
-            "Logs that are still being recovered",
-            &broker.logs_to_recover,
         ),
         (
             "kafka_server_broker_metadata_metrics_last_applied_record_offset",
@@ -288,7 +278,7 @@ fn requests(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
 fn core_counters(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
     type CounterOf = fn(&Core) -> &Counter;
     type GaugeOf = fn(&Core) -> &Gauge;
-    const COUNTERS: [(&str, &str, CounterOf); 21] = [
+    const COUNTERS: [(&str, &str, CounterOf); 20] = [
         ("busy_us", "Microseconds in which the loop worked", |core| {
             &core.busy_us
         }),
@@ -301,9 +291,6 @@ fn core_counters(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
             "Passes of the loop that took more than 2 ms of CPU time",
             |core| &core.long_turns,
         ),
-        ("stalls", "Times that the loop stood still", |core| {
-            &core.stalls
-        }),
         ("connections_opened", "Connections taken over", |core| {
             &core.connections_opened
         }),
@@ -347,7 +334,7 @@ fn core_counters(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
             &core.recoveries
         }),
     ];
-    const GAUGES: [(&str, &str, GaugeOf); 6] = [
+    const GAUGES: [(&str, &str, GaugeOf); 5] = [
         ("connections", "Open connections", |core| &core.connections),
         (
             "mesh_depth",
@@ -362,9 +349,6 @@ fn core_counters(metrics: &Metrics, out: &mut Out<'_>) -> fmt::Result {
         ("groups", "Consumer groups", |core| &core.groups),
         ("group_bytes", "Memory of consumer groups", |core| {
             &core.group_bytes
-        }),
-        ("writes_in_flight", "Writes that are not finished", |core| {
-            &core.writes_in_flight
         }),
     ];
     for (name, help, of) in COUNTERS {

@@ -235,6 +235,7 @@ impl House {
             // The log directories know it, and files are opened by them.
             Notice::Placed { .. } => {}
             Notice::Opened { shard, log, opened } => {
+                self.handler_counters(0).recoveries.add_shared(1);
                 let event = Event::Opened { log, opened };
                 jobs.queue.push_back(Job::Stripe(shard, Some(event)));
             }

@@ -112,6 +112,7 @@ impl Owned {
                 let bytes: usize = chunks.iter().map(bytes::Bytes::len).sum();
                 means.counters.write_bytes.add_shared(bytes as u64);
                 if let Err(error) = &written {
+                    means.counters.disk_failures.add_shared(1);
                     tracing::error!(file = %self.files.shown(file), position, %error, "write failed");
                 }
                 let outcome = written.map(|()| Done::Written).map_err(|_| DiskFailure);
@@ -129,6 +130,7 @@ impl Owned {
                 len,
             } => {
                 means.counters.reads.add_shared(1);
+                means.counters.read_bytes.add_shared(len.into());
                 let work = self.files.read(op, file, position, len);
                 self.after_the_lock(op, work, later);
             }

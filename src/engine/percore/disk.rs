@@ -468,6 +468,7 @@ impl Disk {
         done: &mut Vec<DiskDone>,
     ) {
         tracing::error!(file = %self.shown(file), %error, "{what} failed");
+        self.metrics.core(self.core).disk_failures.increment();
         done.push(DiskDone {
             asker,
             outcome: Err(DiskFailure),
@@ -504,6 +505,9 @@ impl Disk {
                         let mut buffer = buffer;
                         let bytes = buffer.split().freeze();
                         turn.pool().give(buffer);
+                        let counters = self.metrics.core(self.core);
+                        counters.reads.increment();
+                        counters.read_bytes.add(bytes.len() as u64);
                         done.push(DiskDone {
                             asker,
                             outcome: Ok(Done::Bytes(bytes)),
