@@ -1,7 +1,6 @@
 //! Several workloads on several targets, interleaved: A B A B …, so that whatever else the machine does falls on all of them.
 
 use crate::Failure;
-use crate::interrupt;
 use crate::lab::{Lab, Setup};
 use crate::results::Results;
 use crate::workload::Workload;
@@ -16,12 +15,7 @@ pub(crate) struct Plan {
 
 /// Runs the plan; ended early, it gives what there is.
 pub(crate) fn run(plan: &Plan, setup: &Setup<'_>) -> Result<Results, Failure> {
-    let mut lab = Lab::open(setup)?;
-    match run_all(plan, &mut lab) {
-        Err(_) if interrupt::is_asked() && !lab.results.runs.is_empty() => {}
-        done => done?,
-    }
-    Ok(lab.results)
+    Lab::open(setup)?.measure(|lab| run_all(plan, lab))
 }
 
 fn run_all(plan: &Plan, lab: &mut Lab) -> Result<(), Failure> {

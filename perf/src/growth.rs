@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use crate::Failure;
-use crate::interrupt;
 use crate::lab::{Lab, Setup};
 use crate::recorded::Spread;
 use crate::report::{Axis, Line, document, draw, escaped, of_markdown};
@@ -99,12 +98,7 @@ pub(crate) struct Plan {
 
 /// Measures all; ended early, it gives what there is.
 pub(crate) fn run(plan: &Plan, setup: &Setup<'_>) -> Result<Results, Failure> {
-    let mut lab = Lab::open(setup)?;
-    match run_all(plan, &mut lab) {
-        Err(_) if interrupt::is_asked() && !lab.results.runs.is_empty() => {}
-        done => done?,
-    }
-    Ok(lab.results)
+    Lab::open(setup)?.measure(|lab| run_all(plan, lab))
 }
 
 fn run_all(plan: &Plan, lab: &mut Lab) -> Result<(), Failure> {

@@ -7,7 +7,6 @@
 use std::fmt::Write as _;
 
 use crate::Failure;
-use crate::interrupt;
 use crate::lab::{Lab, Setup};
 use crate::measure::Run;
 use crate::results::Results;
@@ -62,11 +61,7 @@ pub(crate) fn run(plan: &Plan, setup: &Setup<'_>) -> Result<Results, Failure> {
         ..setup.place.clone()
     };
     lab.start(&two, &place)?;
-    match run_all(plan, &mut lab) {
-        Err(_) if interrupt::is_asked() && !lab.results.runs.is_empty() => {}
-        done => done?,
-    }
-    Ok(lab.results)
+    lab.measure(|lab| run_all(plan, lab))
 }
 
 fn run_all(plan: &Plan, lab: &mut Lab) -> Result<(), Failure> {

@@ -67,6 +67,18 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Measures by `work`; ended early by an interruption, it gives what there is.
+    pub(crate) fn measure(
+        mut self,
+        work: impl FnOnce(&mut Lab) -> Result<(), Failure>,
+    ) -> Result<Results, Failure> {
+        match work(&mut self) {
+            Err(_) if interrupt::is_asked() && !self.results.runs.is_empty() => {}
+            done => done?,
+        }
+        Ok(self.results)
+    }
+
     /// One more broker.
     pub(crate) fn start(&mut self, target: &Target, place: &Place) -> Result<(), Failure> {
         let broker = target.start(place, self.brokers.len() as u16)?;

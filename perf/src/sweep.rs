@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 
 use crate::Failure;
-use crate::interrupt;
 use crate::lab::{Lab, Setup};
 use crate::measure::Run;
 use crate::results::Results;
@@ -113,22 +112,17 @@ pub(crate) struct Knee {
 
 /// Sweeps all; ended early, it gives what there is.
 pub(crate) fn run(plan: &Plan, setup: &Setup<'_>) -> Result<(Results, Vec<Knee>), Failure> {
-    let mut lab = Lab::open(setup)?;
     let mut knees = Vec::new();
-    let mut swept = || -> Result<(), Failure> {
+    let results = Lab::open(setup)?.measure(|lab| {
         if let Some(first) = plan.workloads.first() {
             lab.heat(first, plan.heat_seconds)?;
         }
         for workload in &plan.workloads {
-            knees.extend(sweep(&mut lab, workload, plan.p99_ms)?);
+            knees.extend(sweep(lab, workload, plan.p99_ms)?);
         }
         Ok(())
-    };
-    match swept() {
-        Err(_) if interrupt::is_asked() && !lab.results.runs.is_empty() => {}
-        done => done?,
-    }
-    Ok((lab.results, knees))
+    })?;
+    Ok((results, knees))
 }
 
 /// What an interrupted sweep has measured it need not measure again.

@@ -8,7 +8,7 @@ use corelog_wire::messages::{
     create_partitions, create_topics, delete_groups, delete_records, delete_topics,
     describe_configs, describe_groups, describe_producers, describe_topic_partitions, fetch,
     find_coordinator, heartbeat, incremental_alter_configs, init_producer_id, join_group,
-    leave_group, list_groups, list_offsets, metadata, offset_commit, offset_delete, offset_fetch,
+    leave_group, list_groups, metadata, offset_commit, offset_delete, offset_fetch,
     offset_for_leader_epoch, produce, sync_group,
 };
 use corelog_wire::primitives::Text;
@@ -17,7 +17,7 @@ use crate::broker::{Broker, Engine, Home, eventually};
 use crate::client::{Call, Client, minimal};
 use crate::topic::{
     EARLIEST, LATEST, Topic, append, batch, batch_with, create_with, fetch_request,
-    produce_request, values,
+    list_offsets_request, produce_request, values,
 };
 
 const MEMBER_ID_REQUIRED: i16 = 79;
@@ -246,18 +246,7 @@ fn reading(play: &mut Play, topic: &Topic) {
         (3, 1),
         (9, LATEST),
     ] {
-        let request = list_offsets::Request {
-            replica_id: -1,
-            topics: vec![list_offsets::RequestTopics {
-                name: topic.name.clone(),
-                partitions: vec![list_offsets::RequestTopicsPartitions {
-                    partition_index: partition,
-                    current_leader_epoch: -1,
-                    timestamp,
-                }],
-            }],
-            ..Default::default()
-        };
+        let request = list_offsets_request(topic, partition, timestamp);
         play.ask("offsets", &request, 7);
     }
     for version in [4, 11, 12, 13, 17] {

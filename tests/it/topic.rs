@@ -87,14 +87,12 @@ pub(crate) fn await_leaders(client: &mut Client, topic: &Topic) {
     }
 }
 
-/// Error and offset.
-pub(crate) fn list_offset(
-    client: &mut Client,
+pub(crate) fn list_offsets_request(
     topic: &Topic,
     partition: i32,
     timestamp: i64,
-) -> (i16, i64) {
-    let request = list_offsets::Request {
+) -> list_offsets::Request {
+    list_offsets::Request {
         replica_id: -1,
         topics: vec![list_offsets::RequestTopics {
             name: topic.name.clone(),
@@ -105,7 +103,17 @@ pub(crate) fn list_offset(
             }],
         }],
         ..Default::default()
-    };
+    }
+}
+
+/// Error and offset.
+pub(crate) fn list_offset(
+    client: &mut Client,
+    topic: &Topic,
+    partition: i32,
+    timestamp: i64,
+) -> (i16, i64) {
+    let request = list_offsets_request(topic, partition, timestamp);
     let response = client.call(&request, 7);
     let found = &response.topics[0].partitions[0];
     (found.error_code, found.offset)

@@ -77,12 +77,7 @@ impl Form {
 
 /// Measures what is missing in `setup.out`.
 pub(crate) fn run(form: Form, setup: &Setup<'_>) -> Result<Results, Failure> {
-    let mut lab = Lab::open(setup)?;
-    match run_all(form, setup, &mut lab) {
-        Err(_) if interrupt::is_asked() && !lab.results.runs.is_empty() => {}
-        done => done?,
-    }
-    Ok(lab.results)
+    Lab::open(setup)?.measure(|lab| run_all(form, setup, lab))
 }
 
 fn run_all(form: Form, setup: &Setup<'_>, lab: &mut Lab) -> Result<(), Failure> {

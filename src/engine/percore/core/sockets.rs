@@ -287,6 +287,10 @@ impl Core {
             return;
         };
         connection.sending = false;
+        // One that was not read because of its answers may go on.
+        if connection.receive == Receive::Off {
+            self.scratch.visit.push(index);
+        }
         self.after_send(index, result.map(drop), chunks);
     }
 
@@ -304,10 +308,6 @@ impl Core {
         match result {
             Ok(()) => {
                 connection.last_active = self.now.mono;
-                // One that was not read because of its answers may go on.
-                if connection.receive == Receive::Off {
-                    self.scratch.visit.push(index);
-                }
                 self.counters().bytes_out.add(sent as u64);
                 self.send_next(index, Way::Ring);
             }
